@@ -115,9 +115,9 @@ impl ClusterStoreBuilder {
     /// Sets the maximum time between sending a call and receiving the reply of the node. Default:
     /// 500 ms.
     ///
-    /// If no reply arrives within `timeout`, the call fails with [`ErrorKind::Timeout`], and it is
-    /// not known whether the call was charged. If a connection with calls in flight receives no
-    /// reply for this time, the store replaces the connection.
+    /// If no reply arrives within `timeout`, the call fails with [`ErrorKind::Timeout`]. The node
+    /// has possibly charged the call. If a connection with calls in flight receives no reply for
+    /// this time, the store replaces the connection.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
@@ -125,9 +125,9 @@ impl ClusterStoreBuilder {
     /// Requires that `count` replicas have received each write. Default: 0.
     ///
     /// A replica receives a write later than its primary. So a failover can lose the last writes of
-    /// a primary, and the new primary can admit the lost amounts again. With this setting, each
-    /// call that can write waits until `count` replicas have received the write, but at most for
-    /// `timeout`. In the same round trip as the call, the store sends the command WAIT.
+    /// a primary, and the new primary can admit these amounts again. With this setting, the store
+    /// sends the command WAIT together with each call that can write. The call then waits until
+    /// `count` replicas have received the write, but at most for `timeout`.
     ///
     /// If fewer replicas have received the write after `timeout`, an admitted call fails with
     /// [`ErrorKind::Unavailable`], although it is charged. Refunds, resets and blocks also fail,
@@ -165,8 +165,8 @@ impl ClusterStoreBuilder {
 
     /// Sets a clock that replaces the clocks of the nodes. It is for tests.
     ///
-    /// With a test clock, the keys expire an hour later than usual. Redis expires keys in real
-    /// time, and must not expire a state that is still needed in virtual time.
+    /// With a test clock, keys expire an hour later than usual. Redis expires keys in real time,
+    /// and must not remove a state that is still needed in virtual time.
     #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let clock: Option<Arc<dyn Clock>> = Some(Arc::new(clock));

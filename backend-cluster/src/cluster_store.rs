@@ -17,8 +17,8 @@ use crate::ready;
 #[derive(Debug, Clone)]
 pub struct ClusterStore(Arc<ShardedStore<Slots>>);
 
-/// The store inside [`ShardedStore`]. `ShardedStore` selects the shard of each charge before it
-/// passes a call to this store.
+/// The store without shards. [`ShardedStore`] selects the shard of each charge before it passes a
+/// call to this store.
 struct Slots(Arc<Inner>);
 
 impl ClusterStore {
@@ -39,8 +39,8 @@ impl ClusterStore {
     ///
     /// # Errors
     ///
-    /// Returns an error if a call to a primary would fail. If calls to several primaries would
-    /// fail, returns one of their errors.
+    /// Returns an error if a primary cannot decide calls. If several primaries cannot decide calls,
+    /// returns one of their errors.
     pub async fn ready(&self) -> Result<(), Error> {
         ready::check(&self.0.inner().0).await
     }

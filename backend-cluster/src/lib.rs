@@ -79,10 +79,10 @@
 //!   these calls gets that unit. So if a limit is nearly used up, a call first charges the slot of
 //!   this limit. It charges the other slots only if the first slot has admitted its charges.
 //! * Sometimes, another call uses up a limit after the peek, in a slot that is not charged first.
-//!   Only then does the store make charges of a refused call, and undo them one round trip later.
-//!   Until the undo, other calls are possibly refused because of these charges. An undo refunds
-//!   only the charge of its own call. If other calls have charged the same state since that charge,
-//!   or a window has ended, the undo can refund less than the charge, but never more.
+//!   Only in this case, a refused call makes charges, which the store undoes one round trip later.
+//!   Until the undo, other calls are possibly refused because of these charges. An undo never
+//!   refunds more than the charge of its own call. It can refund less if other calls have charged
+//!   the same state since, or if a window has ended.
 //! * **If the client process dies** between a charge and its undo, the charge remains as if the
 //!   call had been admitted. The charge lasts at most for the window (for a sliding counter, two
 //!   windows). In a bucket, it lasts until the bucket has refilled the cost. A bucket by intervals
@@ -170,7 +170,7 @@
 //!
 //! # Errors
 //!
-//! An error is never a denial.
+//! If a call fails, the store returns an error, and never a denial.
 //!
 //! | [`ErrorKind`] | cause | charged? |
 //! |---|---|---|

@@ -39,8 +39,8 @@ const SOON: Duration = Duration::from_secs(20);
 /// Starts a cluster of one node and a proxy in front of it. The node announces the address of the
 /// proxy.
 async fn node_and_proxy() -> (Redis, Proxy) {
-    // The test does not set a port. So if another process uses the port of the node or of its
-    // cluster bus, `start` tries other ports.
+    // The test does not set a port, so `start` tries other ports if the port of the node or of its
+    // cluster bus is taken.
     let node = Redis::builder().config("cluster-enabled", "yes").start().await.unwrap();
     let proxy = Proxy::start(node.port()).await.unwrap();
     let (ip, port) = ("cluster-announce-ip", "cluster-announce-port");

@@ -19,7 +19,7 @@ use crate::shared::HeapBudget;
 const CALLS_PER_SHARD: usize = 4096;
 
 /// The maximum number of expired calls that are removed when a call is added, which bounds the work
-/// of one call. A maximum of 2 would be enough to remove calls faster than they are added.
+/// of one call. With any maximum above 1, calls are removed faster than they are added.
 const MAX_FORGOTTEN: usize = 4;
 
 /// An upper bound on the number of bytes that a remembered call uses, without the heap bytes of its
@@ -91,8 +91,8 @@ impl CallLog {
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // A shard changes both of its collections together, and nothing can panic between the two
-    // changes. So the collections match each other even if the lock is poisoned.
+    // A shard changes its map and its B-tree together, and nothing can panic between the two
+    // changes. So they match each other even if the lock is poisoned.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn max_bytes(charges: usize, is_of_hold: bool) -> usize {
     CALL_BYTES + RememberedCall::max_heap_bytes(charges, is_of_hold)
 }
 
-/// The key of an id, and the lock of the shard that contains the id.
+/// The lock of a shard of the log, and the key of an id in this shard.
 pub(crate) struct LockedId<'a> {
     shard: MutexGuard<'a, Shard>,
     key: Key,
@@ -136,10 +136,11 @@ impl LockedId<'_> {
         self.shard.calls.get(&self.key).cloned()
     }
 
-    /// Makes room for one more call in the shard, without checking the heap budget.
+    /// Makes room for one more call in the shard. Returns an error if the shard is full of calls
+    /// that have not expired. Does not check the heap budget.
     pub(crate) fn make_room(&mut self, now: u64, heap: &HeapBudget) -> Result<(), Error> {
-        // The engine calls this function only if the id is unknown or has expired. So a record of
-        // this id in the log has expired.
+        // The engine makes room only for an id that is unknown or has expired. So if the log has a
+        // record of the id, this record has expired.
         self.shard.forget(&self.key, heap);
         self.shard.forget_expired(now, MAX_FORGOTTEN, heap);
         let len = self.shard.calls.len();
@@ -155,8 +156,8 @@ impl LockedId<'_> {
     }
 
     pub(crate) fn insert(&mut self, call: RememberedCall, heap: &HeapBudget) {
-        // The log possibly contains an earlier record of this id, for example if the call changes a
-        // hold. The new record replaces it.
+        // The new record replaces an earlier record of the same id. For example, a settlement
+        // changes the record of its hold.
         self.shard.forget(&self.key, heap);
         heap.adjust(0, bytes_of(&call));
         self.shard.by_expiry.insert((call.expires_at_micros, self.key));

@@ -49,10 +49,9 @@ const GROUP: usize = 16;
 /// | groups, all | groups, heap only | blocks, all | blocks, heap only |
 /// ```
 ///
-/// The two parts for blocks exist only after the table had to evict an entry. A bound can be lower
-/// than the earliest expiry time in its block or group, and is never higher. The table calls
-/// [`lower`](Self::lower) when it adds an entry, and when an entry will expire earlier than before.
-/// A scan of the block or group raises the bound again.
+/// A bound is never later than the earliest expiry time in its block or group, but can be earlier.
+/// The table calls [`lower`](Self::lower) when it adds an entry, and when an entry will expire
+/// earlier than before. A scan of the block or group raises the bound again.
 // The bounds of blocks make evictions faster: without them, each eviction would scan a group of 128
 // slots. But these bounds make insertions slower, because each insertion writes one more word,
 // usually to a cache line that is not in the cache. So a table that need not evict has no bounds of

@@ -1,5 +1,4 @@
-//! Stores each policy of a shard's records once, so that a record refers to its policy by an id of
-//! two bytes.
+//! Stores each policy of a shard once, so that a record refers to its policy by an id of two bytes.
 
 use tidegate_core::Policy;
 
@@ -135,8 +134,8 @@ impl PolicyInterner {
     }
 }
 
-// This function is not inlined, because it is rarely called: usually, the two policies are the same
-// object.
+// This function is not inlined, because it is rarely called: two equal policies are usually the
+// same object.
 #[cold]
 #[inline(never)]
 fn is_equal(one: &Policy, other: &Policy) -> bool {

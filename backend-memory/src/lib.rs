@@ -58,7 +58,7 @@
 //!
 //! # Memory
 //!
-//! A store never uses more than [`MemoryStore::max_bytes`].
+//! A store uses at most [`MemoryStore::max_bytes`], and temporarily more while a table grows.
 //!
 //! *Expiry.* A state expires when it has recovered, because a recovered state cannot be
 //! distinguished from no state. The calls on the store remove expired states: on average, each call

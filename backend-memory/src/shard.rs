@@ -179,8 +179,8 @@ impl Shard {
         charge: &Charge<'_>,
         now: u64,
     ) -> Option<(Option<usize>, Evaluation)> {
-        // The policy of the charge is possibly equal to the stored policy without being the same
-        // object.
+        // `find_short` finds only a record of the same policy object. `find` also finds a record of
+        // an equal policy.
         let found = self.find_short(hash, key, charge.policy).map(|(index, _)| index);
         let found = found.or_else(|| self.find(hash, key, charge.policy));
         let Some(index) = found else {
@@ -234,8 +234,8 @@ impl Shard {
     }
 
     /// Acquires one charge, even if the record of the charge does not exist yet. Returns `None` and
-    /// changes nothing if the charge needs the engine. A charge needs the engine if its record does
-    /// not fit into the table, has another policy, or has a block before or after the charge.
+    /// changes nothing if the charge needs the engine: if its record does not fit into the table or
+    /// has another policy, or if the subject is blocked before or after the charge.
     pub(crate) fn acquire_single(
         &mut self,
         hash: u64,
@@ -401,8 +401,8 @@ impl Shard {
         (&mut self.table, SlotInfo { policies: &mut self.policies, shared })
     }
 
-    /// Makes room for as many new records as `missing` returns, and reserves `bytes` bytes of the
-    /// heap budget. Records for which `is_pinned` returns `true` are removed only if they have
+    /// Makes room for new records (`missing` returns their number), and reserves `bytes` bytes of
+    /// the heap budget. Records for which `is_pinned` returns `true` are removed only if they have
     /// expired.
     pub(crate) fn make_room(
         &mut self,
@@ -489,7 +489,8 @@ impl Shard {
     }
 }
 
-/// Returns the id of the policy of a changed record. `older` is the id before the change.
+/// Returns the policy id of a changed record, whose policy has possibly changed too. `older` is the
+/// previous policy id.
 fn reintern(policies: &mut PolicyInterner, older: PolicyId, record: &Record) -> PolicyId {
     if policies.is_policy(older, record.policy()) {
         return older;
@@ -499,8 +500,8 @@ fn reintern(policies: &mut PolicyInterner, older: PolicyId, record: &Record) -> 
     newer
 }
 
-/// Returns the hash that the table uses for a key. The choice of the shard and the table both use
-/// the high bits of a hash, so `slot_hash` rotates the low bits to the high end.
+/// Returns the hash that the table uses for a key. The store has chosen the shard by the high bits
+/// of `hash`, and the table also uses high bits, so `slot_hash` replaces them by the low bits.
 #[inline]
 fn slot_hash(hash: u64) -> u64 {
     hash.rotate_left(32)

@@ -33,8 +33,6 @@
 //!
 //! # Decisions
 //!
-//! * The table stores two bytes of the hash (the tag) per slot. The tag rejects most wrong entries
-//!   and determines the home slot. So the table moves entries without reading their keys.
 //! * An insertion does not read the slot before it writes the entry, because the cache miss of a
 //!   read took longer than the rest of the insertion. A lookup prefetches the home slot before it
 //!   reads the tag, so that the cache misses of slot and tag overlap.
@@ -44,9 +42,6 @@
 //! * An eviction removes the state that expires first in the whole shard. An eviction that searched
 //!   only the group of the new state was a sixth faster. But it evicted an eighth of the regular
 //!   subjects in a flood of new subjects.
-//! * A state stays in the table for 100 ms after it has recovered. Otherwise, the state of a
-//!   subject with a fast limit (`1000/1s`) would be removed and inserted again between two calls.
-//!   Such calls took twice as long.
 
 use std::mem;
 use std::ops::Range;
@@ -253,8 +248,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Returns a lower bound on the expiry times of all entries in the scope. If the scope contains
-    /// no entries, returns `u64::MAX`.
+    /// Returns a lower bound on the expiry times of all entries, or of the entries on the heap
+    /// (`Scope::HeapOnly`). Returns `u64::MAX` if there are no such entries.
     pub(crate) fn min_expiry(&self, scope: Scope) -> u64 {
         self.bounds.min(scope)
     }
@@ -314,8 +309,9 @@ impl<T: Default> Table<T> {
                     return Some(index);
                 }
                 _ => {
-                    // The expiry bound of the block was lower than the earliest expiry, or the
-                    // entry with this expiry must not be evicted.
+                    // The expiry bound was lower than the earliest expiry in the block, or the
+                    // entry that expires first must not be evicted. The search ends only in the
+                    // second case.
                     let all = earliest.map_or(others, |(_, expiry)| others.min(expiry));
                     self.bounds.set_block(block, all);
                     if all.in_scope(scope) == bound {
@@ -434,8 +430,6 @@ impl<T: Default> Table<T> {
     }
 
     /// Increases the number of slots by half, and moves all entries to the new slots.
-    // The entries keep their order when the table grows, so the old slots are read and the new
-    // slots are written sequentially.
     fn grow(&mut self) {
         let slots = (self.slots.len() + self.slots.len() / 2).clamp(8, max_slots(self.max_len()));
         let (tags, old) = (mem::take(&mut self.tags), mem::take(&mut self.slots));
@@ -444,7 +438,7 @@ impl<T: Default> Table<T> {
         self.slots = std::iter::repeat_with(T::default).take(slots).collect();
         self.bounds = ExpiryBounds::new(slots.div_ceil(BLOCK));
         (self.len, self.sweep_cursor, self.evict_cursor) = (0, 0, 0);
-        // At each step, all new slots from the index `end` on are free.
+        // The new slots from the index `end` on are always free.
         let mut end = 0;
         for (index, (entry, tag)) in old.into_iter().zip(tags).enumerate() {
             if tag != 0 {

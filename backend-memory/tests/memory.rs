@@ -237,8 +237,8 @@ fn a_flood_of_new_subjects_evicts_few_established_ones() {
     assert!((8_000..=8_192).contains(&store.len()), "{}", store.len());
     let mut left = 0;
     store.for_each(|_, subject, _| left += usize::from(subject[0] == b'r' && subject.len() == 3));
-    // The store has two shards. A shard possibly contained only states of established subjects when
-    // it became full. Such a shard evicts one state of an established subject.
+    // Each of the two shards evicts at most one state of an established subject: if it contains
+    // only such states when it becomes full.
     assert!(left >= 6_998, "{left} of 7,000 are left");
 }
 
@@ -249,8 +249,8 @@ fn a_call_never_evicts_its_own_states() {
         (policy("soon: fixed-window 5/1s anchored"), policy("late: fixed-window 5/1h anchored"));
     assert!(acquire(&store, &soon, b"alice").unwrap().is_allowed());
     assert!(acquire(&store, &late, b"bob").unwrap().is_allowed());
-    // The store has no room for the state of the second charge, and the state of the first charge
-    // has the earliest expiry.
+    // The second charge needs a new state, but the store is full. The state of the first charge
+    // expires first, but the call must not evict it.
     let both = [Charge::new(&soon, b"alice"), Charge::new(&late, b"alice")];
     let decision = store.decide_now(&Call::acquire(&both)).unwrap();
     let remaining = decision.verdicts().iter().map(|verdict| verdict.remaining());
@@ -258,8 +258,8 @@ fn a_call_never_evicts_its_own_states() {
     assert_eq!(store.len(), 2);
 }
 
-/// A call with several policies can evict one state while it inserts another. An eviction moves
-/// other states within the table.
+/// A call with several policies can evict one state while it inserts another, and an eviction moves
+/// other states within the table. Even then, the call must write exactly its own states.
 #[test]
 fn a_call_on_a_full_store_writes_each_of_its_states_and_no_other() {
     let (store, clock) = store_and_clock(|b| b.max_keys(8));
@@ -331,8 +331,7 @@ fn logs_and_long_subjects_stay_within_the_heap_bound() {
     };
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!((25..40).contains(&admitted), "{admitted} logs of about 300 bytes in 10,000");
-    // Subjects of at most 20 bytes need no heap bytes, so their states under other policies still
-    // fit.
+    // The state of a short subject in a fixed window needs no heap bytes, so it still fits.
     assert!(acquire(&store, &policy("fixed-window 1/1m"), b"alice").unwrap().is_allowed());
     // A store that is allowed to evict admits new logs, and evicts the logs that expire first.
     let (store, _) = store_and_clock(|b| b.max_keys(1_000).max_spill_bytes(10_000));

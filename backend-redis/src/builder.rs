@@ -73,12 +73,12 @@ impl RedisStoreBuilder {
     /// The store queries the Sentinels when it first connects, and again if the connection is lost
     /// or if the server refuses writes. Each URL can have its own user and password.
     ///
-    /// The store starts a query to each Sentinel 50 ms after the query to the previous Sentinel, or
-    /// as soon as a query has failed, because any Sentinel can hang. If a Sentinel named a server
-    /// that does not respond, the store repeats the queries. The store uses the first server that
-    /// accepts a connection and confirms by `ROLE` that it is a primary. If the user lacks the
-    /// permission for `ROLE`, the reply of the Sentinel suffices. In this way, the store uses a
-    /// promoted replica within a second.
+    /// Any Sentinel can hang. Therefore the store starts the query to each Sentinel 50 ms after the
+    /// query to the previous Sentinel, or as soon as a query has failed. If a Sentinel names a
+    /// server that does not respond, the store repeats the queries. The store uses the first server
+    /// that accepts a connection and confirms by `ROLE` that it is a primary. If the user lacks the
+    /// permission for `ROLE`, the store trusts the Sentinel. The store finds a promoted replica
+    /// within a second.
     ///
     /// A former primary can admit calls until it notices that a replica was promoted. The new
     /// primary does not know these calls, so it can admit the same amount again. With
@@ -249,11 +249,11 @@ impl RedisStoreBuilder {
     /// [`ErrorKind::Timeout`](tidegate_core::ErrorKind::Timeout), and it is not known whether the
     /// call was charged.
     ///
-    /// If the store has waited for a reply for `timeout`, and the server has sent no other reply in
-    /// this time, the store replaces the connection immediately. The store does so even if other
-    /// calls wait for replies on this connection. So `timeout` should be longer than the longest
-    /// time that a healthy server needs for a reply. For callers that cannot wait this long, use
-    /// the layer [`timeout`](tidegate_core::StoreExt::timeout).
+    /// If the store waits for a reply and the server sends no reply for `timeout`, the store
+    /// replaces the connection, even if other calls wait for replies on this connection. So
+    /// `timeout` should be longer than the longest time that a healthy server needs for a reply.
+    /// For callers that cannot wait this long, use the layer
+    /// [`timeout`](tidegate_core::StoreExt::timeout).
     ///
     /// | | this setting | `.timeout(..)` around the store |
     /// |---|---|---|
@@ -300,8 +300,8 @@ impl RedisStoreBuilder {
 
     /// Sets a clock that replaces the server's clock, for tests.
     ///
-    /// With a test clock, the keys in Redis expire an hour later than usual, so that real time does
-    /// not expire a state that virtual time keeps.
+    /// With a test clock, the keys in Redis live for at least an hour of real time, so that no
+    /// state is lost while the test clock stands still.
     #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let clock: Option<Arc<dyn Clock>> = Some(Arc::new(clock));
@@ -344,7 +344,7 @@ impl RedisStoreBuilder {
             return Ok(self.settings.pool(Target::Server(server), tls));
         };
         let sentinels = self.sentinels(urls)?;
-        // The servers, the Sentinels, or both can use TLS.
+        // TLS is needed if the URL of the server or of any Sentinel uses TLS.
         let tls = self.settings.tls(sentinels.iter().chain([&server]))?;
         Ok(self.settings.pool(Target::Sentinel { sentinels, name: name.clone(), server }, tls))
     }
@@ -436,7 +436,7 @@ impl RedisStore {
 
 impl std::fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The URL is omitted, because it can contain a password.
+        // The output omits the URL, because a URL can contain a password.
         f.debug_struct("RedisStoreBuilder")
             .field("database", &self.database)
             .field("script_free", &self.script_free)

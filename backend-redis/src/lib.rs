@@ -63,9 +63,9 @@
 //! | the server refuses writes (READONLY, NOREPLICAS) | the call fails with `ReadOnly` | when the store has made a new connection to a server that accepts writes; it tries at most every 200 ms |
 //! | a reply is longer than 16 MiB, or a line of a reply is longer than 1 MiB | the call fails with `Unavailable` | at the next call, because the store drops the connection; a script's reply has only about 50 bytes per charge |
 //!
-//! So a call takes at most the sum of `connect_timeout` and `response_timeout`. If the store finds
-//! the connection closed and sends the call on a new connection, the call takes at most twice this
-//! sum. A layer `.timeout(..)` around the store shortens the time of a call.
+//! A call takes at most the sum of `connect_timeout` and `response_timeout`. If the store finds the
+//! connection closed and sends the call on a new connection, the call takes at most twice this sum.
+//! A layer `.timeout(..)` around the store shortens the time of a call.
 //!
 //! # Batches
 //!

@@ -30,8 +30,8 @@ use crate::protocol::NormalizedCall;
 /// can still add to the count.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// In tests, this time replaces `GRACE`: the time for which the key of a count exists after its
-/// window. Real time must not expire a count that virtual time keeps.
+/// The time that replaces `GRACE` if a test sets the time, so that no count is lost while virtual
+/// time stands still.
 const GRACE_IN_TESTS: Duration = Duration::from_secs(3600);
 
 pub(crate) fn supports(policy: &Policy) -> Result<(), Error> {
@@ -95,7 +95,8 @@ impl<'a> Window<'a> {
         let window = rule.window_micros();
         let State { ends, .. } = rule.take(None, 0, now, || charge.phase());
         let mut key = store.keys.key(charge);
-        // An escaped subject does not contain `%w`, so no other key has this form.
+        // Only the key of a window ends in `%w` and two numbers, because an escaped subject does
+        // not contain `%w`.
         key.extend_from_slice(format!("%w{window}:{ends}").as_bytes());
         let (charge, rule, outcome) = (*charge, *rule, Outcome::Allowed);
         Ok(Self { charge, rule, cost, key, ends, count: 0, outcome })

@@ -25,11 +25,10 @@ enum Part {
     Server,
 }
 
-/// Measures and prints. Returns `false` if `--check` is set and a row misses its bound or was not
-/// measured.
+/// Returns `false` if `--check` is set and a row misses its bound or was not measured.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let mut rows = vec![];
-    // The servers are measured last, because their benchmark moves this process to one core.
+    // The servers are last, because their benchmark moves this process to one core.
     for (part, compare) in [
         (Part::Memory, memory::compare as fn(bool) -> Vec<Row>),
         (Part::Http, http::compare),

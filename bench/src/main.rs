@@ -1,5 +1,5 @@
 //! Measures the cost of a decision, and compares Tidegate with other limiters. This package is not
-//! published, and it is not a member of the workspace.
+//! a member of the workspace.
 //!
 //! ```sh
 //! cargo run --release --manifest-path bench/Cargo.toml           # all benchmarks, one after another
@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The result of a step. Any error ends the benchmark, and its kind does not matter.
+/// The result of a step. Any error ends the benchmark.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Measure the cost of a decision, next to other limiters. Without a command, run all benchmarks.
@@ -120,7 +120,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs each benchmark with its default options. After a failure, runs the remaining benchmarks.
+/// Runs each benchmark with its default options, also after another benchmark has failed.
 fn run_all() -> Outcome<bool> {
     let mut failed = vec![];
     for name in [
@@ -146,7 +146,7 @@ fn run_all() -> Outcome<bool> {
     if failed.is_empty() { Ok(true) } else { Err(failed.join("; ").into()) }
 }
 
-/// Runs one command. Returns `false` if `--check` is set and a target is missed.
+/// Runs a command. Returns `false` if `--check` is set and a target is missed.
 fn run(command: Command) -> Outcome<bool> {
     match command {
         Command::Compare(options) => compare::run(&options),
@@ -168,7 +168,7 @@ fn run(command: Command) -> Outcome<bool> {
     }
 }
 
-/// Runs an asynchronous benchmark on one thread. Most programs with few calls also use one thread.
+/// Runs an asynchronous benchmark on one thread, like most programs with few calls.
 fn block_on<T>(future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }

@@ -234,8 +234,7 @@ fn format_of(file: &FileSummary) -> Option<String> {
     })
 }
 
-/// Returns the number of lines that are requests or malformed. Requests without a subject are
-/// included.
+/// Returns the number of lines that are malformed, or requests with or without a subject.
 fn lines(summary: &Summary) -> u64 {
     summary.records + summary.malformed + summary.without_subject
 }
@@ -304,7 +303,7 @@ fn write_file(
 }
 
 fn progress_bar() -> ProgressBar {
-    // The bar is hidden if standard error is not a terminal.
+    // The progress bar is hidden if standard error is not a terminal.
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{bar:40} {percent}% of {total_bytes}, {eta} left");
     if let Ok(style) = style {

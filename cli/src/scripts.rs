@@ -10,8 +10,8 @@ use tidegate_redis::scripts::{Script, all};
 
 use crate::report::number::thousands;
 
-/// Returns the name of a script in the list of scripts. The name of its file also has the extension
-/// `.lua`.
+/// Returns the name of a script with its variant, as `tidegate scripts` lists it. The name of its
+/// file also has the extension `.lua`.
 #[must_use]
 pub fn file_name(script: &Script) -> String {
     match script.variant() {

@@ -145,7 +145,8 @@ impl ErrorKind {
         // The match has no wildcard, so that a new kind must be added here.
         match self {
             Self::Timeout | Self::Unavailable | Self::Protocol => false,
-            // If a permission is missing, a script can fail between two of its writes.
+            // A script that lacks a permission can fail between two writes, after it has made some
+            // charges.
             Self::Misconfigured => false,
             Self::ReadOnly
             | Self::Busy

@@ -36,7 +36,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! All numbers are integers, exact to the microsecond. No input causes a panic.
+//! All numbers are integers, and times are exact to the microsecond. No input causes a panic.
 //!
 //! # Contents
 //!

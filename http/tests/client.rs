@@ -390,7 +390,7 @@ async fn only_what_can_be_copied_is_sent_again_and_only_so_often() {
     assert_eq!(status(&client.layer(server.client())).await, 429);
     assert_eq!(server.times().len(), 2);
 
-    // The layer does not retry these errors, and returns them to the caller.
+    // A 500, a 503 without an announced time, and a 403 are not retried.
     for (status_code, fields) in [(500, &[][..]), (503, &[]), (403, &[("retry-after", "1")])] {
         let server = Server::new([answer(status_code, fields)]);
         let client = layer().retry(5, copy_if_safe).layer(server.client());

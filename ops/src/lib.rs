@@ -1,5 +1,5 @@
-//! Reads the files of `ops/` and the documents about them. The tests of this crate compare these
-//! files with each other and with the code.
+//! Reads the files of `ops/` and the documents about them, so that tests can compare them with each
+//! other and with the code.
 
 use std::collections::BTreeSet;
 
@@ -31,20 +31,20 @@ pub struct Row {
     pub help: String,
 }
 
-/// Returns the rows of the table with the metrics of the library.
+/// Returns the table of the metrics of the library.
 #[must_use]
 pub fn table() -> Vec<Row> {
     rows("All metrics")
 }
 
-/// Returns the rows of the table with the metrics that only the server has.
+/// Returns the table of the metrics that only the server has.
 #[must_use]
 pub fn server_table() -> Vec<Row> {
     rows("Metrics of tidegate-server")
 }
 
-/// Returns the rows of the table in a section of `docs/metrics.md`. The title of the section starts
-/// with `section`.
+/// Returns the rows of the table in the section of `docs/metrics.md` whose title starts with
+/// `section`.
 fn rows(section: &str) -> Vec<Row> {
     let sections = METRICS.split("\n## ");
     let lines = sections.filter(|text| text.starts_with(section)).flat_map(str::lines);
@@ -60,8 +60,8 @@ fn row(line: &str) -> Option<Row> {
     Some(Row { name, kind, labels, help: cells.next()?.to_owned() })
 }
 
-/// Returns the names of the series that Prometheus stores for the metrics of `table`. For a
-/// histogram, it stores three series.
+/// Returns the names of the series that Prometheus stores for the metrics of `table`, such as three
+/// series for a histogram.
 #[must_use]
 pub fn series(table: &[Row]) -> BTreeSet<String> {
     let suffixes = |row: &Row| match row.kind.as_str() {
@@ -93,7 +93,7 @@ pub fn used_series(expression: &str) -> Vec<(String, Vec<String>)> {
 }
 
 /// Returns the names of the labels in a selector of PromQL: `job` and `le` for `job=~"a|b",le="1"`.
-/// The values of the labels must contain no commas and no braces.
+/// The values must contain no commas and no braces.
 fn labels(selector: &str) -> Vec<String> {
     let label = |matcher: &str| {
         matcher.split(['=', '!']).next().map(|name| name.trim().to_owned()).unwrap_or_default()

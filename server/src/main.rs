@@ -45,7 +45,7 @@ fn serve(settings: &mut Settings) -> Result<(), Failure> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().event_interval(EVENT_INTERVAL).build()?.block_on(async {
         let mut shutdown = pin!(app::shutdown()?);
-        // A store that does not answer delays `App::build`, so a signal can cancel it.
+        // A signal can cancel `App::build`, because it waits for a store that does not answer.
         let app = tokio::select! {
             app = App::build(settings) => app?,
             () = &mut shutdown => return Ok(()),

@@ -18,19 +18,17 @@ use crate::routing::node::{Node, redirect_address};
 /// Decisions on calls, each with the index of its call.
 pub(crate) type Completed = Vec<(usize, Result<SlotDecision, Error>)>;
 
-/// The maximum number of charges in one write to a node. One request can have the same number of
-/// charges.
+/// The maximum number of charges in one write to a node. It is equal to the maximum in one request.
 ///
-/// The response timeout applies to a whole write, so a node must need only a fraction of the
-/// timeout to execute a write. A node needs about 10 ms for 1,024 charges, and the default timeout
-/// is 500 ms. So even a node that is twenty times slower than usual replies in time. A larger write
-/// would save only one round trip per 10 ms.
+/// The response timeout applies to a whole write. A node needs about 10 ms for 1,024 charges, and
+/// the default timeout is 500 ms. So even a node that is twenty times slower than usual replies in
+/// time. A larger write would save only one round trip per 10 ms.
 const MAX_CHARGES_PER_WRITE: usize = Batch::MAX_CHARGES;
 
 enum NodeBatch<'c, 'a> {
     To(Arc<Node>, Vec<SlotRequest<'c, 'a>>),
     Unrouted(Vec<SlotRequest<'c, 'a>>),
-    /// A request that must wait before the store sends it again.
+    /// A request that the store sends again after a pause.
     Backoff(Box<SlotRequest<'c, 'a>>),
 }
 
@@ -42,8 +40,8 @@ struct Dispatched<'c, 'a> {
 }
 
 impl Inner {
-    /// Dispatches the requests of all plans until each call is completed. The requests of one plan
-    /// are sent one after the other. No call is executed twice.
+    /// Sends the requests of all plans until each call is completed. A plan contains the requests
+    /// for some calls, which are sent one after the other. No call is executed twice.
     pub(crate) async fn dispatch<'c, 'a: 'c>(
         &self,
         plans: impl IntoIterator<Item = Plan<'c, 'a>>,
@@ -53,7 +51,8 @@ impl Inner {
         let Dispatched { mut completed, requests } = start;
         let send = |node_batch| self.send_batch(node_batch);
         let mut batches = self.by_node(requests);
-        // A single batch, for example for a single call, needs no set of futures.
+        // Usually there is a single batch, for example for a single call. It needs no set of
+        // concurrent futures.
         while batches.len() == 1
             && let Some(only) = batches.pop()
         {
@@ -218,8 +217,7 @@ impl Inner {
                 return self.finish(request, replies, replicas, result);
             }
             // The keys of the request are on two nodes. A request for several calls is split into
-            // one request per call, because a single call usually has only one key, which is always
-            // on one node.
+            // one request per call, because a single call usually has only one key.
             NodeReply::TryAgain if request.len() > 1 => {
                 return request.split().for_each(|plan| self.push_next(plan, result));
             }
@@ -245,7 +243,7 @@ impl Inner {
         }
     }
 
-    /// Completes the calls that `replies` decides, and adds the next request of the plan to
+    /// Completes the calls that `replies` decides. Adds the next request of the same plan to
     /// `result`.
     fn finish<'c, 'a>(
         &self,

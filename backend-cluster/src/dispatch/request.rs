@@ -81,8 +81,8 @@ const MAX_BACKOFF: Duration = Duration::from_millis(64);
 impl<'c, 'a> SlotRequest<'c, 'a> {
     /// Creates the next request of a plan. Returns `None` if the plan has no further request.
     ///
-    /// If `now` is `Some`, the script uses this time instead of the clock of the node. If a call
-    /// fails before it is sent, this function passes the error to `decided`.
+    /// If `now` is `Some`, the script decides at this time, and not by the clock of the node. If a
+    /// call fails before it is sent, this function passes the error to `decided`.
     pub(crate) fn next(
         mut plan: Plan<'c, 'a>,
         now: Option<Timestamp>,
@@ -102,8 +102,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         }
     }
 
-    /// Runs the closure `decided` for each call that the replies decide. Returns the plan for the
-    /// calls that are not decided yet.
+    /// Passes the decisions in the replies to `decided`. Returns the plan for the calls that have
+    /// no decision yet.
     pub(crate) fn finish(
         self,
         replies: Result<Vec<protocol::Reply>, Error>,
@@ -115,7 +115,7 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
     }
 
     /// Splits a request that no node has executed. Returns one plan for each call of the request,
-    /// and then the plan for the calls that are in no request yet.
+    /// and then the plan for the calls that are not in this request.
     pub(crate) fn split(self) -> impl Iterator<Item = Plan<'c, 'a>> {
         let calls: Vec<_> = self.plan.split(self.planned).collect();
         calls.into_iter().chain([self.plan])
@@ -209,8 +209,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
     }
 
     /// Prepares the request for another attempt at the same node, which does not know the script.
-    /// The request then contains the whole script. If an earlier request of the same write contains
-    /// the script, the hash of the script is sufficient.
+    /// The next command contains the whole script, or only its hash if an earlier command of the
+    /// same write contains the script.
     pub(crate) fn retry_with_script(&mut self) {
         self.backoff = Duration::ZERO;
         self.mode = match self.mode {

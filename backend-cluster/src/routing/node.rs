@@ -15,8 +15,8 @@ pub(crate) struct Node {
     pub(crate) connections: ConnectionPool,
 }
 
-/// The settings with which the store connects to any node. `info` is the first URL of the store.
-/// The address of the node replaces the address of this URL.
+/// The settings with which the store connects to any node. `info` is the first URL of the store,
+/// whose address is replaced by the address of the node.
 #[derive(Clone)]
 pub(crate) struct Access {
     info: ConnectionInfo,

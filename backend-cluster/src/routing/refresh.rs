@@ -23,8 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct TopologyRefresh {
     slot_map: Arc<SlotMap>,
     is_running: AtomicBool,
-    /// The number of refreshes that have ended, which wraps around. Callers wait until this number
-    /// changes.
+    /// A counter of the refreshes that have ended. Callers wait until it changes.
     rounds: watch::Sender<u64>,
     last: Mutex<Option<Round>>,
 }

@@ -86,9 +86,9 @@ mod tests {
     /// parts together contain all charges of the call.
     fn check_parts(keys: &Keys, call: &Call<'_>, all: &[Charge<'_>]) {
         let parts = split_by_slot(keys, call);
-        // The store refuses some operations across slots before it sends any part of the call,
-        // because one part alone is possibly not valid. In this case, the parts are checked as
-        // peeks.
+        // The store refuses some operations across slots before it sends anything. For these
+        // operations, the parts are checked as peeks, because a part alone is possibly not a valid
+        // call.
         let is_sent = parts.len() == 1 || cross_slot::check(call.operation).is_ok();
         let operation = if is_sent { call.operation } else { Operation::Peek };
         let mut seen = vec![];

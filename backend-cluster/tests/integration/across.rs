@@ -31,8 +31,8 @@ async fn two_subjects() -> [String; 2] {
     [subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await]
 }
 
-/// A test case: a policy that all callers share, a policy that refuses every call, and the cost of
-/// the charge to the policy that refuses.
+/// A test case: a policy that all callers share, and a policy that refuses every call, with the
+/// cost of its charge.
 struct Case {
     shared: Policy,
     refuses: Policy,
@@ -128,8 +128,8 @@ async fn a_user_over_its_limit_does_not_use_up_the_shared_limit() {
 
     let is_over = Arc::new(AtomicBool::new(false));
     let mut callers = JoinSet::new();
-    // Every second caller of the user over its limit uses a cost above the limit. No wait would
-    // help such a call.
+    // Every second caller of the user over its limit uses a cost above the limit, which is refused
+    // after any wait.
     for cost in [1, 101].repeat(32) {
         let (store, all, user) = (store.clone(), all.clone(), user.clone());
         let (shared, greedy, is_over) = (shared.clone(), greedy.clone(), Arc::clone(&is_over));

@@ -93,9 +93,8 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
                 let charges = [Charge::new(&own[0], LOW), Charge::new(&own[1], HIGH)];
                 client.decide(Call::acquire(&charges)).await
             });
-            // The client charges the nodes `low` and `high` concurrently, and the test waits until
-            // both nodes have received their charges. Without this wait, `high` could answer the
-            // peek of the next client with the reply that is meant for this charge.
+            // The test waits until both nodes have received the charges of this client. Without the
+            // wait, `high` could use its second reply, `Nothing`, for the peek of the next client.
             let is_charged = async || {
                 let is_charged = used(&observer, &policies[0]).await == number;
                 (is_charged && halves.high.has_said_all()).then_some(())

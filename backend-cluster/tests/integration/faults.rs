@@ -114,8 +114,8 @@ async fn an_unreachable_node_does_not_affect_calls_to_other_nodes() {
     assert_undisturbed(&events);
 }
 
-/// After a slot has moved, the store queries the nodes for the slot map. Calls to the other nodes
-/// must succeed although the paused node does not answer this query.
+/// One node is paused while slots move. So the store queries the nodes for the slot map, and the
+/// paused node does not answer. Calls to the other nodes must still succeed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_node_does_not_affect_calls_to_other_nodes_while_slots_move() {
     let cluster = Cluster::start().await.unwrap();
@@ -139,8 +139,8 @@ async fn b42_a_call_to_a_paused_node_is_executed_at_most_once() {
     assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
     let before = command_count(cluster.node(1), "evalsha").await;
     cluster.node(1).pause().await.unwrap();
-    // The first call times out, so the store drops the connection. The second call fails, because
-    // the store cannot make a new connection to the paused node.
+    // The first call to the paused node times out, so the store drops the connection. The second
+    // call fails, because the store cannot make a new connection.
     for kind in [ErrorKind::Timeout, ErrorKind::Unavailable] {
         let error = acquire(&store, &wide(), &tenant).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");

@@ -95,8 +95,7 @@ async fn a_charge_across_slots_is_made_in_each_slot_and_its_amounts_are_in_order
         Charge::new(&p, &other).check_only(),
     ];
     let charged = store.decide(Call::new(Operation::Charge, &charges)).await.unwrap();
-    // The bucket refills one token per 9,600 s. The maximum debt is the number of tokens that the
-    // bucket refills in 2^51 µs.
+    // The bucket refills one token per 9,600 s, and its debt must be repaid within 2^51 µs.
     let max = (1 << 51) / 9_600_000_000;
     assert_eq!(charged.amounts(), [20, max, 3, 0]);
     let refunded = store.decide(Call::new(Operation::Refund, &charges)).await.unwrap();

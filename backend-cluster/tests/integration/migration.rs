@@ -19,8 +19,7 @@ use tokio::task::JoinSet;
 /// tested too.
 const LIMIT: u64 = 300;
 
-/// Returns several policies. The states of one tenant under these policies are in one slot, and
-/// have different keys.
+/// Returns several policies. For one tenant, their states have different keys in the same slot.
 fn policies() -> Vec<Policy> {
     let texts = [
         "window: fixed-window 300/10d anchored",
@@ -153,8 +152,7 @@ async fn keys_on_two_nodes_in_the_middle_of_a_move_are_decided_when_they_are_tog
     assert_eq!(used(&store, &one, &tenant).await, 1);
     assert_eq!(used(&store, &other, &tenant).await, 1);
 
-    // The call begins shortly before the second key moves, and waits until both keys are on the
-    // same node.
+    // The call begins while its keys are on two nodes, and succeeds after the second key has moved.
     let (decision, moved) = tokio::join!(store.decide(Call::acquire(&both)), async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         cluster.finish_moving_slot(slot, 0).await
@@ -190,8 +188,8 @@ async fn a_node_that_joins_and_takes_slots_under_load_is_used_and_nothing_fails(
     assert!(decided > 100, "{decided} decisions at the new node");
 }
 
-/// The states of the two tenants are in two slots. If only one slot admits its charge, the store
-/// must undo this charge.
+/// Each call charges two tenants, whose states are in two slots. If only one slot admits its
+/// charge, the store must undo this charge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_across_tenants_charge_both_or_neither_while_one_slot_moves() {
     let cluster = Cluster::start().await.unwrap();

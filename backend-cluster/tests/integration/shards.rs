@@ -107,7 +107,7 @@ async fn a_call_combines_a_sharded_and_an_unsharded_limit() {
         admitted += u64::from(decision.is_allowed());
     }
     assert_eq!(admitted, 15, "five users, three each");
-    // The requests that the limit of a user refused have charged nothing to the limit of the
-    // tenant. So 40 - 15 = 25 requests are left.
+    // Requests that the limit of a user refused were not charged to the tenant. So the limit of the
+    // tenant still admits 40 - 15 = 25 requests.
     assert_eq!(self::admitted(&clients, &hot, 400).await, 25);
 }

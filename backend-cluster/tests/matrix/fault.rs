@@ -95,7 +95,7 @@ impl Fault {
                 proxy.set(Mode::SwallowAnswers).await.unwrap();
                 sleep(SPAN).await;
                 proxy.set(Mode::Pass).await.unwrap();
-                // Some answers are missing on these connections, so the connections cannot be used
+                // The proxy has dropped answers on these connections, so the store cannot use them
                 // again.
                 proxy.cut(End::Reset);
             }
@@ -105,8 +105,8 @@ impl Fault {
                 proxy.set(mode).await.unwrap();
                 proxy.cut(End::Close);
                 load.set_impatient(true);
-                // From now on, the store must decide some calls, even though the callers wait at
-                // most 9 ms.
+                // From this time on, the store must decide some calls, even though each caller
+                // waits at most 9 ms.
                 let end = Instant::now();
                 sleep(SPAN).await;
                 return end;

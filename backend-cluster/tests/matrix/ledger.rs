@@ -58,8 +58,8 @@ pub(crate) struct Ledger {
     other_tenant: Option<String>,
     /// The policy for subjects that only one call uses.
     own: Policy,
-    /// The policy for the subject that many calls share, with one or several settings. If there are
-    /// several settings, the calls alternate between them.
+    /// The policy for the subject that many calls share. If there are several settings of the
+    /// policy, the calls alternate between them.
     shared: Vec<Policy>,
     next: AtomicUsize,
     entries: Mutex<Vec<Entry>>,
@@ -256,8 +256,8 @@ async fn an_entry_that_contradicts_the_server_is_reported() {
             let (number, tenant) = if across { (ACROSS + 1, "u") } else { (2, "t") };
             let (policy, subject) = (&ledger.own, subject_for(number));
             if across {
-                // The entry agrees with the state in the first slot, and contradicts only the state
-                // in the second slot.
+                // For a call across slots, the state in the first slot is right, and only the state
+                // in the second slot contradicts the entry.
                 let right = u64::from(outcome == Outcome::Admitted);
                 let first = [Charge::new(policy, &subject).tenant("t").cost(right)];
                 let _ = store.decide(Call::acquire(&first)).await.unwrap();

@@ -21,7 +21,7 @@ pub(crate) struct Place {
     /// The tenant of the calls. In a cluster, the node behind the proxy serves the slot of this
     /// tenant.
     pub(crate) tenant: String,
-    /// A second tenant, if the store is a cluster. Another node serves the slot of this tenant.
+    /// A second tenant on another node, if the store is a cluster.
     pub(crate) other_tenant: Option<String>,
 }
 
@@ -31,7 +31,7 @@ enum Servers {
     Cluster(Cluster),
 }
 
-/// The name under which the Sentinels monitor the proxy as a primary.
+/// The name of the Sentinel group whose primary is the proxy.
 const GROUP: &str = "behind-the-proxy";
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -78,9 +78,9 @@ impl Place {
         match &self.servers {
             Servers::Redis(_) => {}
             Servers::Sentinel(group) => {
-                // The replica is killed, because the Sentinels would otherwise fail over to the
-                // replica. Then each Sentinel removes the original group and monitors the proxy as
-                // a new group.
+                // The replica is killed, so that the Sentinels do not fail over to it. Then each
+                // Sentinel removes the original group, and monitors the proxy as the primary of a
+                // new group.
                 group.nodes()[1].kill().await.unwrap();
                 for sentinel in group.sentinels() {
                     let remove = ["SENTINEL", "REMOVE", group.master_name()];
@@ -145,8 +145,8 @@ impl Place {
         }
     }
 
-    /// Returns one store for each tenant. These stores use the keys of the store under test, but do
-    /// not connect through the proxy.
+    /// Returns one store for each tenant. These stores read the states of the store under test, and
+    /// do not connect through the proxy.
     pub(crate) fn observers(&self, prefix: &str) -> Vec<Box<dyn Store>> {
         let mut nodes = vec![self.node()];
         if let Servers::Cluster(cluster) = &self.servers {

@@ -129,8 +129,8 @@ impl<C: Clock> MemoryStore<C> {
             if !evaluated.iter().any(|own| own.shard == at && own.is_new()) {
                 continue;
             }
-            // `make_room` can remove an expired record of this call. The record must then be
-            // inserted again, so it counts as missing.
+            // `make_room` can remove an expired record of this call. Then the record must be
+            // inserted again, so `missing` counts the record too.
             let missing = |shard: &Shard| {
                 let own = keys.iter().zip(evaluated).filter(|(_, own)| own.shard == at);
                 let written = own.filter(|(_, own)| own.evaluation.after().is_some());
@@ -143,7 +143,7 @@ impl<C: Clock> MemoryStore<C> {
         }
         for (key, Evaluated { shard, evaluation, .. }) in keys.iter().zip(evaluated) {
             if let (Some((_, shard)), Some(after)) = (shards.get_mut(*shard), evaluation.after()) {
-                // `make_room` possibly moved or removed the record.
+                // `make_room` possibly moved or removed the record, so `put` looks it up again.
                 shard.put(key.hash, key.key, key.charge.policy, after, &self.shared);
             }
         }

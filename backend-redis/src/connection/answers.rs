@@ -114,8 +114,8 @@ impl Answers {
             }
             b'*' | b'~' | b'>' => number,
             b'%' => number.saturating_mul(2),
-            // In RESP3, attributes precede the value to which they belong, so this value follows
-            // them.
+            // RESP3 attributes are pairs before the value to which they belong, so count this value
+            // too.
             b'|' => number.saturating_mul(2).saturating_add(1),
             _ => 0,
         };

@@ -31,9 +31,9 @@ pub fn call_error(server: &str, error: RedisError) -> Error {
     if is_refused { failed.definitely_not_charged() } else { failed }
 }
 
-/// Returns `true` if the server refused the command and executed no part of it. Returns `false` if
-/// a script lacked a permission, because the script has possibly written something before. The text
-/// of such an error mentions the script.
+/// Returns `true` if the server refused the command and executed no part of it. If a script lacked
+/// a permission, returns `false`, because the script possibly wrote something before. The text of
+/// this error contains the word "script".
 fn is_refused_as_a_whole(error: &RedisError) -> bool {
     let is_single = error.detail().is_some_and(|detail| !detail.contains("script"));
     is_single && matches!(error.code(), Some("NOAUTH" | "NOPERM"))
@@ -46,7 +46,7 @@ pub(super) fn no_answer(server: &str, within: Duration) -> Error {
     Error::new(ErrorKind::Timeout, message)
 }
 
-/// Returns the words with which an error message of kind `kind` describes the refusal of a server.
+/// Returns the words after `Redis at {server}` in the message of an error of kind `kind`.
 fn refusal(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::ReadOnly => "refuses writes",
@@ -199,7 +199,8 @@ fn refusal_error(peer: &Peer, line: &str) -> ConnectError {
     ConnectError::new(kind, message).because(printable(&line))
 }
 
-/// Returns the kind that an error of kind `kind` gets if it occurs before any call was sent.
+/// Returns the kind for an attempt to connect that failed with an error of kind `kind`. Most kinds
+/// become [`ErrorKind::Unavailable`].
 fn kind_when_connecting(kind: ErrorKind) -> ErrorKind {
     match kind {
         ErrorKind::Busy | ErrorKind::UnsupportedServer | ErrorKind::Misconfigured => kind,
@@ -234,7 +235,8 @@ fn foreign_protocol(head: &[u8]) -> Option<String> {
     const SHOWN: usize = 60;
     match head {
         [] => None,
-        // These are the first bytes of a TLS record: an alert, or a part of the handshake.
+        // A reply that begins with these bytes is a TLS record: an alert, or a part of the
+        // handshake.
         [0x15 | 0x16, 3, ..] => Some("it uses TLS; its URL must begin with `rediss://`".into()),
         [b'+' | b'-' | b':' | b'$' | b'*' | b'_' | b'#' | b',' | b'(', ..] => None,
         [b'!' | b'=' | b'%' | b'~' | b'|' | b'>', ..] => None,
@@ -350,7 +352,8 @@ fn kind_of_text(detail: &str) -> ErrorKind {
         return ErrorKind::UnsupportedServer;
     }
     let refusals = [
-        // These two texts mean that a script lacks a permission. Redis 7.2 changed the text.
+        // If a script lacks a permission, the error contains one of the next two texts. Redis 7.2
+        // changed the text.
         "user executing the script can't",
         "ACL failure in script",
         "DB index is out of range",

@@ -58,8 +58,8 @@ impl LiveConnection {
         driver: &mut Driver,
         command: &Cmd,
     ) -> RedisResult<T> {
-        // The reply and the end of the connection possibly arrive together. `select` polls the
-        // query first, so the reply is not lost.
+        // If the reply and the end of the connection arrive together, `select` returns the reply,
+        // because it polls the command first.
         match select(pin!(command.query_async(&mut self.connection)), driver).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),

@@ -168,8 +168,8 @@ enum Absence {
 
 impl Shared {
     async fn live(self: &Arc<Self>) -> Result<LiveConnection, Error> {
-        // If the runtime of an attempt to connect ends, the second iteration starts another attempt
-        // on the runtime of this call.
+        // If the runtime of an attempt to connect ends, the loop starts a second attempt, on the
+        // runtime of this call.
         for _ in 0..2 {
             let mut outcome = match self.live_or_start() {
                 Ok(live) => return Ok(live),
@@ -202,8 +202,8 @@ impl Shared {
         let mut state = self.state();
         match &state.phase {
             Phase::Live(live) if !live.activity.is_closed() => return Ok(live.clone()),
-            // If the sender of the result was dropped without a result, the runtime of the attempt
-            // to connect has ended.
+            // If the attempt to connect has dropped its sender, the runtime of the attempt has
+            // ended. Then this call starts another attempt.
             Phase::Connecting(outcome) if outcome.has_changed().is_ok() => {
                 return Err(Absence::Connecting(outcome.clone()));
             }
@@ -268,8 +268,8 @@ impl Shared {
 
     /// Drops or replaces the connection if `error` shows that the connection is lost, that the
     /// server does not reply, or that the server refuses writes. Returns `true` if the call was
-    /// certainly not sent. `before` contains the numbers of writes and replies from the time before
-    /// the call was passed to the connection.
+    /// certainly not sent. `before` contains the numbers of writes and replies on the connection
+    /// before this call.
     fn was_not_sent(
         self: &Arc<Self>,
         live: &LiveConnection,
@@ -296,7 +296,7 @@ impl Shared {
         false
     }
 
-    /// Returns the current connection if `activity` belongs to it.
+    /// Returns the current connection, or `None` if `activity` belongs to an earlier connection.
     fn in_use(&self, activity: &Activity) -> Option<LiveConnection> {
         let state = self.state();
         match &state.phase {
@@ -340,8 +340,7 @@ impl State {
 async fn run(shared: Weak<Shared>, source: Arc<Source>, outcome: watch::Sender<Option<Connected>>) {
     let connected = match select(pin!(source.connect()), pin!(outcome.closed())).await {
         Either::Left((connected, _)) => connected,
-        // No receiver of the result remains, because the store was dropped or the attempt was
-        // abandoned. So no caller needs the connection.
+        // All receivers of the result were dropped, so no caller needs the connection.
         Either::Right(_) => return,
     };
     let (connected, driver) = match connected {

@@ -25,7 +25,7 @@ const PROBES: [&str; 6] = [
 ];
 
 /// The operations that the check executes on the state of each policy. The first acquire creates
-/// the state, and the second changes it. The reset removes the state by the general script.
+/// the state, and the second changes it. The reset uses the general script, and removes the state.
 pub const PROBE_OPERATIONS: [Operation; 3] =
     [Operation::Acquire, Operation::Acquire, Operation::Reset];
 
@@ -52,8 +52,8 @@ pub async fn check_server(connection: &Connection) -> Result<(), Error> {
     command.arg("INFO").arg("server");
     let info: String = match connection.send(&mut live, &command).await {
         Ok(info) => info,
-        // A store does not need the permission for `INFO`. On a server that is too old, the scripts
-        // fail.
+        // A store does not need the permission for `INFO`, so the check skips the version. If the
+        // server is too old, the scripts fail.
         Err(error) if is_forbidden(error.kind()) => return Ok(()),
         Err(error) => return Err(error),
     };

@@ -81,8 +81,9 @@ impl SentinelGroup<'_> {
             if queries < self.sentinels.len() {
                 next_query = Instant::now();
             } else if servers.is_empty() && (no_server.is_some() || running.is_empty()) {
-                // If another Sentinel has named a server and the connection to this server has
-                // failed, the search ends. It does not wait for a Sentinel that hangs.
+                // The store has queried every Sentinel, and no attempt to connect to a named server
+                // is in progress. If such an attempt has failed, the search ends without waiting
+                // for a Sentinel that hangs.
                 let context = format!("the primary of `{}`", self.name);
                 let error = no_server.or(no_sentinel).map(|error| error.with_context(&context));
                 let none = || ConnectError::new(ErrorKind::Unavailable, "there are no Sentinels");
@@ -136,7 +137,7 @@ impl SentinelGroup<'_> {
                 let message = format!("{peer} is not a primary, although a Sentinel names it");
                 Err(ConnectError::new(ErrorKind::Unavailable, message))
             }
-            // If the user lacks the permission for `ROLE`, the reply of the Sentinel suffices.
+            // If the user lacks the permission for `ROLE`, the store trusts the Sentinel.
             Err(error) if !is_forbidden(&error) => Err(error::setup_error(&peer, &error)),
             _ => Ok((connection, driver)),
         }

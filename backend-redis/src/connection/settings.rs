@@ -120,7 +120,7 @@ impl Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The user and the password are omitted, because logs can contain the output.
+        // Logs can contain the output, so it omits the user and the password.
         f.debug_struct("Settings")
             .field("prefix", &self.prefix)
             .field("connections", &self.connections)

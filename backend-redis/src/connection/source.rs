@@ -99,7 +99,7 @@ impl fmt::Display for Target {
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The user and the password are omitted, because logs can contain the output.
+        // Logs can contain the output, so it omits the user and the password.
         match self {
             Self::Server(server) => write!(f, "Server({})", server.addr()),
             Self::Sentinel { name, .. } => write!(f, "Sentinel({name})"),

@@ -32,12 +32,11 @@ const KEEPALIVE_PROBES: u32 = 3;
 #[cfg(target_os = "linux")]
 const MAX_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// The time without a read after which a connection is idle. If new bytes can be read from an idle
-/// connection, they are most likely the end of the connection. Before this time, they are possibly
-/// a reply that is just arriving.
+/// The time without a read after which a connection is idle. New bytes on an idle connection most
+/// likely end the connection. Earlier, new bytes possibly belong to a reply.
 const IDLE: Duration = Duration::from_millis(5);
 
-/// The maximum number of bytes that are kept from the start of the bytes that the server sends.
+/// The maximum size of [`Activity::head`], in bytes.
 const HEAD: usize = 512;
 
 /// The state of a connection, which is derived from the bytes that the connection transfers. The
@@ -149,7 +148,8 @@ impl Activity {
             }
             match since.checked_add(limit) {
                 Some(due) => sleep_until(due).await,
-                // The time at which the wait ends is beyond the range of `Instant`.
+                // The wait would end after the last time that an `Instant` can represent, so it
+                // never ends.
                 None => pending().await,
             }
         }
@@ -165,7 +165,7 @@ pub(super) enum Socket {
     Unix(UnixStream),
 }
 
-/// Evaluates an expression for the stream within a socket, for every type of socket.
+/// Evaluates an expression for the stream in a [`Socket`], regardless of the type of the stream.
 macro_rules! each {
     ($socket:expr, $stream:ident => $does:expr) => {
         match $socket {
@@ -225,8 +225,8 @@ pub(super) struct Stream {
     activity: Arc<Activity>,
     answers: Answers,
     last_read: Instant,
-    /// Whether the client has tried to read since the last write that was postponed. Another write
-    /// is postponed only after such a read.
+    /// Whether the client has tried to read since a write was last postponed. A write is postponed
+    /// only if this is true.
     is_read: bool,
     /// Whether [`Activity::head`] has room for the next bytes that are read.
     is_head: bool,
@@ -248,10 +248,9 @@ impl Stream {
     fn poll_still_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.socket.peek() {
             Ok(0) => Poll::Ready(Err(closed())),
-            // With TLS, messages possibly precede the end of the connection. The write is postponed
-            // until a read has processed these messages. The client reads before each write, except
-            // during the login. During the login, `is_read` prevents a second postponement of the
-            // write.
+            // With TLS, the server possibly sends messages before the end of the connection. The
+            // write is postponed until a read has processed these messages. During the login, the
+            // client does not read before each write, so `is_read` prevents a second postponement.
             Ok(_) if self.is_read && self.last_read.elapsed() >= IDLE => {
                 ready!(self.socket.poll_readable(context))?;
                 self.is_read = false;

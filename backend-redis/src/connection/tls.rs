@@ -41,8 +41,8 @@ mod with {
                 Some(pem) => roots_from_pem(pem)?,
                 None => system_roots()?,
             };
-            // The application has possibly installed a cryptography provider for the whole process.
-            // Then the store uses this provider.
+            // If the application has installed a cryptography provider for the whole process, the
+            // store uses this provider.
             let provider = CryptoProvider::get_default().cloned();
             let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
             let config = ClientConfig::builder_with_provider(provider)

@@ -25,8 +25,8 @@ pub struct ScriptReply {
     pub taken_at: SmallVec<[Timestamp; 4]>,
 }
 
-/// Reads the reply to a call with an id. Returns the error if the whole reply is an error, and
-/// `None` for every other reply.
+/// Returns the error that a script has reported for a call with an id. Returns `None` if the reply
+/// is not such an error.
 pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -> Option<Error> {
     let shown = id.escape_ascii();
     let (kind, message) = match answer {
@@ -53,7 +53,7 @@ pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -
     Some(Error::new(kind, message))
 }
 
-/// Reads the reply to a settlement of a hold that is already settled. The reply contains the costs
+/// Returns the error of an operation on a hold that is already settled. `reply` contains the costs
 /// of the earlier settlement, and the reply to the earlier settlement.
 fn already_settled(id: &[u8], calls: &[NormalizedCall<'_>], reply: &[u8]) -> Option<Error> {
     let [call] = calls else { return None };
@@ -89,9 +89,9 @@ fn read_call(
     now: u64,
     reader: &mut Reader<'_>,
 ) -> Option<Result<ScriptReply, Error>> {
-    // The first byte of the reply to a call is the kind of a value, WITH_HOLDS, 0, or the place of
-    // a charge with a foreign value. Every place is less than `NONE`, because a call has at most 64
-    // charges.
+    // The reply to a call begins with the kind of a value, WITH_HOLDS, 0, or the place of a charge
+    // with a foreign value. A place is at most 64, because a call has at most 64 charges, so it is
+    // less than `NONE`, the lowest kind.
     if *reader.0.first()? >= layout::NONE {
         let reply = ChargeReply::read_value(reader)?;
         return Some(Ok(decide(normalized, &[reply], now)?));
@@ -136,9 +136,9 @@ fn read_call(
     Some(Ok(reply))
 }
 
-/// Reads the reply to an acquire of up to the costs. If the call is allowed, the verdicts are the
-/// verdicts of an acquire of the amount that all policies admit. If the call is denied, they are
-/// the verdicts of an acquire of the minimum. Each charge of the call has its own state.
+/// Reads the reply to an acquire of up to the costs, in which each charge has its own state. The
+/// verdicts are the verdicts of an acquire of the amount that all policies admit or, if the call is
+/// denied, of the minimum.
 fn read_up_to(
     normalized: &NormalizedCall<'_>,
     min: u64,
@@ -247,8 +247,8 @@ pub(super) struct ChargeReply {
     outcome: Outcome,
     blocked_until: u64,
     numbers: [u64; 3],
-    /// The time at which the state ends if nothing more is written. The policy that wrote the state
-    /// computed this time. If the core can compute the time from `numbers`, the field is 0.
+    /// The time at which the state ends without further writes, computed by the policy that wrote
+    /// the state. If the core can compute this time from `numbers`, the field is 0.
     ends_at: u64,
     holds: HoldsReply,
 }
@@ -305,9 +305,8 @@ impl ChargeReply {
         if !is_denied {
             return Some(Some(reply));
         }
-        // The value contains the end of the state, which the policy that wrote the value has
-        // computed. That policy is possibly an earlier policy with other numbers, so the core does
-        // not compute the end.
+        // An earlier policy with other numbers possibly wrote the value. So the end of the state is
+        // read from the value, and not computed for the current policy.
         let ends_at = match (value, charge.policy.rule()) {
             (Value::Bucket { unit, recovers_at, .. }, Rule::TokenBucket(rule)) => {
                 if unit != rule.unit() {
@@ -315,8 +314,8 @@ impl ChargeReply {
                 }
                 recovers_at
             }
-            // If the end of the state does not fit into the value, the core computes the end from
-            // the numbers of the state.
+            // An end that does not fit into the value is stored as `MAX_NUMBER`. The core then
+            // computes it.
             (Value::Interval { recovers_at, .. }, Rule::IntervalBucket(_))
                 if recovers_at < MAX_NUMBER =>
             {

@@ -188,8 +188,8 @@ mod tests {
         key[begins..ends].to_vec()
     }
 
-    /// Generates bytes that resemble the end of a shard's tag, with or without escaping, and other
-    /// bytes.
+    /// Generates bytes from parts that occur at the end of a shard's tag, such as `%.4.`, and from
+    /// other parts.
     fn tag_like() -> impl Strategy<Value = Bytes> {
         let part = prop_oneof![
             3 => prop::sample::select(vec![&b"%"[..], b".", b"%.", b"%.4.", b"4", b"16", b"\x16"]),

@@ -58,8 +58,8 @@ impl<'a> NormalizedCall<'a> {
         self.operation.needs_hold()
     }
 
-    /// Returns a copy of this call with the operation [`Operation::Settle`], which can read the
-    /// reply to an earlier settlement of the hold.
+    /// Returns a copy of this call with the operation [`Operation::Settle`], with which the reply
+    /// to an earlier settlement can be read.
     pub(super) fn as_settlement(&self) -> Self {
         Self { operation: Operation::Settle, ..self.clone() }
     }

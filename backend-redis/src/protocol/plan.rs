@@ -293,7 +293,8 @@ mod tests {
     enum End {
         /// The request fails.
         Fails,
-        /// The reply omits the last `left_out` calls, and leaves all calls on one key undecided.
+        /// The reply omits the last `left_out` calls. If `undecided` is set, the reply leaves all
+        /// calls on this key undecided.
         Replies { left_out: usize, undecided: Option<Index> },
     }
 
@@ -399,9 +400,9 @@ mod tests {
                     prop_assert_eq!(outcome, &Err(error.kind()));
                     continue;
                 }
-                // The plan does not keep the order of calls with several charges. If such a call
-                // waits because one of its states is undecided, later calls on its other states are
-                // possibly decided before it.
+                // The plan keeps only the order of calls with a single charge. A call with several
+                // charges waits while one of its states is undecided, but later calls on its other
+                // states do not wait.
                 if call.charges.len() == 1 {
                     let before = last.insert(key_of(*place).unwrap(), *place);
                     prop_assert!(before.is_none_or(|before| before < *place), "{:?}", result);

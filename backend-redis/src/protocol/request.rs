@@ -47,8 +47,8 @@ pub struct Request<'a> {
 /// more time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// The script for usual batches. It leaves a call undecided if the state has a value that the
-    /// rule alone cannot have written, such as a value with a block.
+    /// The script for usual batches. It leaves a call undecided if the value of the state contains
+    /// more than the numbers of the rule, such as a block.
     Usual,
     /// The scripts for any call, which treat a state with holds as a foreign value.
     General,
@@ -225,8 +225,8 @@ impl<'a> Request<'a> {
         }))
     }
 
-    /// Sets a time that the script uses instead of the server's clock, in tests. The keys expire an
-    /// hour later than usual, because real time must not expire a state that virtual time keeps.
+    /// Sets a time that the script uses instead of the server's clock, in tests. The keys live for
+    /// at least an hour of real time, so that no state is lost while virtual time stands still.
     #[must_use]
     pub fn at(mut self, time: Timestamp) -> Self {
         let mut bytes = vec![];
@@ -353,8 +353,8 @@ pub struct Batch<'a, 'k> {
 }
 
 impl<'a, 'k> Batch<'a, 'k> {
-    /// The maximum number of charges in a request for several calls. It does not depend on the
-    /// number of keys.
+    /// The maximum number of charges in a request for several calls, regardless of the number of
+    /// keys.
     pub const MAX_CHARGES: usize = bounds::MAX_CHARGES;
 
     /// Creates an empty batch for a script of the tier `tier`. If a call needs a later tier, the
@@ -417,8 +417,8 @@ impl<'a, 'k> Batch<'a, 'k> {
         for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(rules) {
             let number = self.number_of(self.names.key(charge));
             let penalty = match op {
-                // A reset ends the epoch of the holds on a state, and a refund changes the epoch.
-                // So the script gets the number of the epoch's key instead of the penalty.
+                // A reset or a refund changes the epoch of the holds on a state and causes no
+                // penalty. So its charge has the number of the epoch's key instead of the penalty.
                 RESET | REFUND => self.number_of(self.names.epoch_key(charge)).into(),
                 _ => penalty(charge),
             };
@@ -469,7 +469,7 @@ impl<'a, 'k> Batch<'a, 'k> {
 #[derive(Debug)]
 struct IdArguments<'a> {
     id: &'a [u8],
-    /// ARGV[2]: the head of the record.
+    /// ARGV[2]: the first part of the record under the id, as in `id.lua` and `hold.lua`.
     request: Vec<u8>,
     /// ARGV[3]: the time to live of the record's key in milliseconds. It is `None` for a settlement
     /// and an extension, because their script computes this time.

@@ -20,8 +20,8 @@ pub(super) fn end(key: &mut Vec<u8>, begins: usize, shard: Shard) {
     let first = usize::from(cell(before));
     let apart = usize::try_from(u64::from(shard.index()) * 256 / u64::from(shard.count()));
     let wanted = (first + apart.unwrap_or_default()) % 256;
-    // A CRC is linear. So the part of the whole tag is `first` (the part of the tag with two zero
-    // bytes) XOR the part of the pair alone.
+    // `first` is the part of the slots for the tag with two zero bytes at its end. A CRC is linear,
+    // so two other characters change this part by XOR with their own part.
     key.extend_from_slice(&PAIRS[first ^ wanted]);
 }
 

@@ -170,7 +170,7 @@ impl SingleCharges {
 }
 
 fn put_count(arguments: &mut Vec<u8>, count: usize) {
-    // The number is at most `MAX_CHARGES`, so it fits into a `u16`.
+    // A count is at most `MAX_CHARGES`, so it fits into a `u16`.
     let count = u16::try_from(count).unwrap_or(u16::MAX);
     arguments.extend_from_slice(&count.to_le_bytes());
 }

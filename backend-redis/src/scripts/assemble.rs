@@ -166,8 +166,8 @@ fn directive(code: &str) -> Option<(&str, &str)> {
     Some(directive.split_once(' ').unwrap_or((directive, "")))
 }
 
-/// Resolves the arguments of `@include` and `@inline`. Returns the target, and the meanings of
-/// names for the lines of the target.
+/// Resolves the arguments of a directive, such as `usual.group RULE=rules/token_bucket`. Returns
+/// the target, and the meanings of names in the lines of the target.
 fn resolve<'a>(arguments: &'a str, meanings: &[Meaning<'a>]) -> (String, Vec<Meaning<'a>>) {
     let mut words = arguments.split_whitespace();
     let target = words.next().unwrap_or_default();

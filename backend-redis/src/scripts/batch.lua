@@ -44,10 +44,10 @@ local answer = { pack('<BI7', VERDICTS, now) }
 local found, others_absent = {}, false
 --- @end
 
--- Tables of the keys that the fast path (the loop at the end of this file) did not handle. The
--- tables are indexed by the number of the key. They contain the value, its kind, the time until
--- which the value blocks, and whether the value is a list. `changed` contains the keys that must
--- still be written, and the time until which each key must live.
+-- Tables of the keys that the fast path (the loop at the end of this file) did not handle, indexed
+-- by the number of the key: the value, its kind, the time until which the value blocks, and whether
+-- the value is a list. For each key that must still be written, `changed` contains the time until
+-- which the key must live.
 local values, kinds, blocks, lists, changed = {}, {}, {}, {}, {}
 
 local function load_state(k)
@@ -237,8 +237,8 @@ local function change_states(op, count, argument, charges)
     local changed_by = math.abs(held(rule, firsts[place], seconds[place], thirds[place], p2) - before)
     amounts[place] = (changed_by - changed_by % unit) / unit
     if op == REFUND then
-      -- A refund of the whole debt can include a part of a token. The amount is a whole number and
-      -- does not include this part, so count this part as one token.
+      -- A refund of the whole debt can include a part of a token. The amount contains only whole
+      -- tokens, so count this part as one token.
       local has_part = rule == TOKEN_BUCKET and amounts[place] < cost
       refunds[place] = amounts[place] + (has_part and 1 or 0)
       if refunds[place] > 0 then note_refund(KEYS[epoch], refunds[place]) end

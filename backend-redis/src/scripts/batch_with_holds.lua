@@ -103,8 +103,8 @@ decide = function(op, count, argument, charges)
   --- @end
 end
 --- @when id hold
--- Load all states, so that `decide` handles every call and the fast path handles none. Only
--- `decide` sets `is_done` and `held_and_spent`, which a call with an id needs.
+-- A call with an id needs `is_done` and `held_and_spent`, which only `decide` sets. So load all
+-- states, because the fast path handles no state that is loaded.
 for k = 1, #KEYS do load_state(k) end
 --- @end
 --- @when hold
@@ -166,7 +166,7 @@ for place = 1, held_and_spent and count or 0 do
 end
 
 --- @section write
--- Write the states with holds here. The code after this section writes the states without holds.
+-- Write the states with holds. The code after this section writes the states without holds.
 for k, foot in pairs(feet) do
   if foot.is_changed then
     if foot.replaced_type then

@@ -15,8 +15,9 @@ CHUNK = 14
 CHUNK_SIZE = 204
 LOG_END = 51
 
--- Sizes in bytes in a state with holds (see lib/state_holds.lua): an open hold, the part of a hold
--- up to the end of its number, the part up to the end of its key, and the foot.
+-- Sizes in bytes in a state with holds (see lib/state_holds.lua). An open hold has STATE_HOLD
+-- bytes. Its number ends after HOLD_NUMBER bytes, and its key after HOLD_KEY bytes. The foot has
+-- HOLDS_FOOT bytes.
 STATE_HOLD = 48
 HOLD_NUMBER = 4
 HOLD_KEY = 20
@@ -31,10 +32,9 @@ NO_EPOCH = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 -- The maximum number of records of a log with holds.
 MAX_RECORDS_WITH_HOLDS = 1024
 
--- Sizes in the record under an id, in bytes from the start of the record. The FINGERPRINT bytes end
--- after the fingerprint, the ID_REQUEST bytes after the part that the client sends, and the ID_HEAD
--- bytes after the time at which the record was written. The HOLD_HEAD bytes of the record of a hold
--- end before the minimum.
+-- Places in the record under an id, in bytes from its start. The fingerprint ends at FINGERPRINT,
+-- the part that the client sends at ID_REQUEST, and the time at which the record was written at
+-- ID_HEAD. In the record of a hold, the minimum begins after HOLD_HEAD.
 FINGERPRINT = 21
 ID_REQUEST = 29
 ID_HEAD = 36

@@ -18,8 +18,8 @@ pub struct Script {
 }
 
 impl Script {
-    /// Creates a script. The variant of the script is the texts of `variant` that are not empty,
-    /// joined by `_`.
+    /// Creates a script. Its variant consists of the texts in `variant` that are not empty, joined
+    /// by `_`.
     fn new(name: &'static str, variant: &[&str], code: String) -> Self {
         let variant: Vec<_> = variant.iter().copied().filter(|part| !part.is_empty()).collect();
         let sha = redis::Script::new(&code).get_hash().to_owned();

@@ -10,16 +10,16 @@
 -- ARGV[3]: the time, if a test sets it.
 --
 -- Reply: the reply of batch.lua to one call. In the reply to a settlement, the amount that was
--- refunded or charged and a byte follow for each charge. The byte is 1 if the amount was charged.
--- The byte is also 1 if nothing was refunded because the record of the hold in a log is not among
--- the newest MAX_UNDO records.
+-- refunded or charged and a byte follow for each charge. The byte is 1 if the amount was charged,
+-- or if nothing was refunded because the record of the hold in a log is not among the newest
+-- MAX_UNDO records.
 --
 -- The reply is HOLD_UNKNOWN if there is no hold with this id, ID_REUSED if another call has used
 -- the id, and ID_FOREIGN if the id has a foreign value. If the hold was settled before, the reply
 -- is HOLD_SETTLED, the costs at which the hold was settled, and the reply to that settlement. If an
 -- extension is too late, the reply is HOLD_LAPSED and the time since the lapse.
 local id_key, id = KEYS[#KEYS], ARGV[2]
--- A test passes its time in ARGV[3], but lib/now reads the time from ARGV[2].
+-- Move the time of a test from ARGV[3] to ARGV[2], because lib/now reads ARGV[2].
 KEYS[#KEYS], ARGV[2] = nil, ARGV[3]
 --- @include lib/now
 
@@ -52,7 +52,6 @@ for place = 1, count do
   end
   if admits == nil then return pack('<BI7B', VERDICTS, now, place) end
 
-  -- Compute the change that the settlement makes to the state, and the cost of the change.
   local held_cost = parse('<I7', record, held_at + (place - 1) * 7)
   local spent_cost = parse('<I7', record, spent_at + (place - 1) * 7)
   --- @inline lib/epoch.read

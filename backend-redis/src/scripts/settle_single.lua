@@ -11,7 +11,7 @@
 --
 -- Reply: the reply of settle.lua.
 local key, epoch_key, id_key, id = KEYS[1], KEYS[2], KEYS[3], ARGV[2]
--- A test passes its time in ARGV[3], but lib/now reads the time from ARGV[2].
+-- Move the time of a test from ARGV[3] to ARGV[2], because lib/now reads ARGV[2].
 ARGV[2] = ARGV[3]
 --- @include lib/now
 

@@ -1,5 +1,5 @@
 //! The table of all scripts. A row contains an entry (the first file of a script), flags for
-//! `@when`, and the meanings of names.
+//! `@when`, and the texts of placeholders.
 
 use std::sync::OnceLock;
 
@@ -33,9 +33,9 @@ impl Form {
         Self::Interval,
     ];
 
-    /// Returns the name of the rule, the variant, the flag and two constants. The rule is also the
-    /// name of the script and of the file in `rules`. The flag selects the commands that read and
-    /// write the form. The constants replace VALUE_KIND and VALUE_SIZE.
+    /// Returns the columns of the table: the rule, the variant, the flag, VALUE_KIND and
+    /// VALUE_SIZE. The rule is also the name of the script and of the file in `rules`. The flag
+    /// selects the commands that read and write the form.
     #[rustfmt::skip]
     const fn row(self) -> [&'static str; 5] {
         match self {
@@ -54,7 +54,8 @@ impl Form {
         match (rule, start) {
             (Rule::FixedWindow, Start::Aligned) => Self::AlignedWindow,
             (Rule::FixedWindow, Start::Phased) => Self::PhasedWindow,
-            // Every remaining start is anchored, because `numbers` returns no other start.
+            // `numbers` returns only aligned, phased and anchored starts, so this start is
+            // anchored.
             (Rule::FixedWindow, _) => Self::AnchoredWindow,
             (Rule::SlidingLog, _) if is_list => Self::LogList,
             (Rule::SlidingLog, _) => Self::LogString,
@@ -72,8 +73,8 @@ impl Form {
 impl RecordKind {
     const ALL: [Self; 3] = [Self::None, Self::Id, Self::Hold];
 
-    /// Returns the entry of a script that writes this kind of record, and its flag. The flag is
-    /// also a part of the variant. The entries `id` and `hold` wrap the entry `body`.
+    /// Returns the entry of a script that writes this kind of record, and the flag of this kind,
+    /// which is also a part of the variant. The entries `id` and `hold` wrap the entry `body`.
     const fn entry_and_flag(self, body: &'static str) -> (&'static str, &'static str) {
         match self {
             Self::None => (body, ""),

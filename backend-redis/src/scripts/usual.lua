@@ -53,7 +53,7 @@ end
 return table.concat(answer)
 
 --- @section group
---- Charges the keys of a group by the rule RULE.
+--- Charges the keys of a group. The rule of the group replaces RULE.
 ---
 --- Inputs: k (the last key of the previous group), last (the last key of this group), rule_kind and
 --- size (of the values of the rule), cost, repeats, p1 to p4.

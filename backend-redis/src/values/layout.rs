@@ -69,8 +69,8 @@ shared! {
     HOLD_LAPSED = 5;
     TOO_MANY_HOLDS = 6;
 
-    // The first byte of the reply to a call, if the reply contains the holds on the states.
-    // `WITH_HOLDS` differs from every place of a charge and every kind.
+    // The reply to a call begins with `WITH_HOLDS` if it contains the holds on the states. No place
+    // of a charge and no kind has this number.
     WITH_HOLDS = 0x8f;
 
     // Possible first bytes of the reply to a key or a charge of a usual batch. The other possible

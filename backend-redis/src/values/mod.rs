@@ -12,8 +12,8 @@
 //! [`Record::restore`](tidegate_core::engine::Record::restore):
 //!
 //! * A count, a debt and a sum are 1 to 2^52, and a time is before 2^52.
-//! * The end of a window is a time at which a window of the policy can end.
-//! * A bucket recovers after the time of its debt.
+//! * A window ends before 2^52 plus its length. An aligned window ends at a multiple of its length.
+//! * The time at which a bucket recovers is after the time of its debt.
 //!
 //! A time in the future is valid, because the clock of a server can step back by any span.
 //!
@@ -60,7 +60,7 @@ macro_rules! values {
 }
 
 struct Layout {
-    /// The name of the size of the value in the scripts.
+    /// The name of the constant for the size of the value, such as `WINDOW_SIZE`.
     size_name: &'static str,
     /// The names and numbers of the kinds that a value of this layout can have.
     #[cfg(test)]

@@ -22,8 +22,8 @@ use crate::common::{policy, store_at};
 /// Families of policies with the same name, and the costs of their charges. The test also uses
 /// costs near the limits.
 const FAMILIES: &[(&[&str], &[u64])] = &[
-    // The buckets of these families have different rates, units per token and ticks. The ticks are
-    // 1, 10 and 100 µs.
+    // The buckets of the first families have different rates, units per token and ticks (1 and 10
+    // µs).
     (&["p: token-bucket 2/3us burst 4 block 1us", "p: gcra 1/2us burst 1"], &[]),
     (
         &[
@@ -49,7 +49,7 @@ const FAMILIES: &[(&[&str], &[u64])] = &[
     ),
     // In the bucket with one token per 134217728 µs, a token has 2^27 units.
     (&["p: token-bucket 1/134217728us burst 9"], &[]),
-    // In these buckets, reservations make the debt as large as 2^52 units.
+    // Reservations make the debt of the next two buckets as large as 2^52 units.
     (
         &["p: token-bucket 562949953421312/1us burst 2251799813685248"],
         &[1 << 48, 1 << 49, 1 << 50, 1 << 51],
@@ -478,7 +478,7 @@ async fn a_charge_beyond_the_limit_fills_a_state_up_to_its_bound_as_in_the_core(
         ("p: token-bucket 70368744177665/100us burst 140737488355328", MAX_EXACT / 20),
         ("p: token-bucket 562949953421312/1us burst 2251799813685248", MAX_EXACT),
         ("p: token-bucket 562949953421312/1us by-interval burst 2251799813685248", MAX_EXACT),
-        // The bucket with 7 tokens per 100 µs has ticks of 100 µs.
+        // A token of the last bucket has 100 units.
         ("p: token-bucket 7/100us burst 9", MAX_EXACT / 100),
     ] {
         let policy = policy(text);

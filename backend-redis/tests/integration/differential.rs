@@ -64,8 +64,8 @@ impl DifferentialStore for DatabaseStore {
     }
 }
 
-/// A debt beyond the capacity possibly recovers in the very next microsecond. Until then, a call
-/// that does not wait must count the debt. The test also covers a debt that is refunded or reset,
+/// After reservations beyond the capacity, a charge is admitted as soon as enough debt is repaid.
+/// The test checks 0, 1 and 2 µs before that time. It also covers a debt that is refunded or reset,
 /// and a call that another charge refuses.
 #[tokio::test]
 async fn debt_that_recovers_in_the_next_microsecond_is_not_recovered_yet() {
@@ -138,7 +138,7 @@ async fn a_debt_that_lasts_for_millennia_ends_as_in_the_core() {
 }
 
 /// If the rate of a bucket changes, the script converts the debt into the new unit. The conversion
-/// computes a product that is exact up to 2^52. In this test, the product is exactly 2^52.
+/// computes a product that is exact up to 2^52. In this test, the product is near 2^52.
 #[tokio::test]
 async fn a_fraction_at_the_bound_is_converted_as_in_the_core() {
     let (mut stores, _redis) = stores().await;
@@ -150,7 +150,7 @@ async fn a_fraction_at_the_bound_is_converted_as_in_the_core() {
     for offset in [0, 1, 2] {
         let subject = format!("{offset}");
         let now = 1_790_000_000_000_000;
-        // Half a token has been refilled, so 2^26 units of the debt remain. The conversion
+        // About 2^26 units of a token are missing when the policy changes. The conversion
         // multiplies this number by 2^26.
         for (policy, micros) in [(&before, 0), (&before, (1 << 26) + offset - 1), (&after, 1 << 26)]
         {

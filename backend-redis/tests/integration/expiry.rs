@@ -19,7 +19,7 @@ use tidegate_testkit::generate::{ClockKind, Kind, Trace, policy as any_policy, s
 
 use crate::common::{key, policy, store_at};
 
-/// B11, B15, B16: after every operation, each key has a time to live within the stated bound.
+/// B11, B15, B16: after every operation, each key has a time to live, which is bounded.
 #[test]
 fn b11_every_key_has_a_bounded_life_after_every_operation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

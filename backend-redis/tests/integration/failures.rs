@@ -146,7 +146,7 @@ async fn a_silent_connection_is_replaced() {
     assert!(acquire(&store, &wide()).await.unwrap().is_allowed());
     proxy.set(Mode::BlackHole).await.unwrap();
     assert_eq!(acquire(&store, &wide()).await.unwrap_err().kind(), ErrorKind::Timeout);
-    // The store gives up the silent connection, but cannot establish a new connection.
+    // The store drops the silent connection, but cannot establish a new connection.
     for _ in 0..2 {
         assert_eq!(acquire(&store, &wide()).await.unwrap_err().kind(), ErrorKind::Unavailable);
     }

@@ -64,9 +64,9 @@ fn numbers(value: &[u8]) -> Vec<u64> {
 }
 
 /// Returns the core's record for a value, and whether the store must decide exactly like the core.
-/// The value of a bucket also contains its unit and the time of its recovery. If these numbers
-/// contradict the policy or the debt, the decisions can differ. Returns `None` if no call can have
-/// written the value.
+/// The value of a bucket also contains its unit and the time of its recovery. If they contradict
+/// the policy or the debt, the decisions can differ. Returns `None` if no call can have written the
+/// value.
 fn record_from(policy: &Policy, value: &[u8]) -> Option<(Record, bool)> {
     // A script computes with doubles, so it reads the number 2^53 + 1 as 2^53.
     let as_double = |number| if number == MODULUS + 1 { MODULUS } else { number };
@@ -565,8 +565,8 @@ impl Scene {
                 self.clock.set(now);
                 let answers = self.acquire(&policy, path).await;
                 let what = || format!("{text}, {path:?}, {forged:?} at {now}: {answers:#?}");
-                // Even a forged log with a limit of 200 must not admit more than its limit, because
-                // all calls are made at one instant.
+                // All calls are made at one instant, so they must not be admitted beyond the limit,
+                // even if the value is forged.
                 let allowed = |answer: &&Result<Decision, Error>| {
                     answer.as_ref().is_ok_and(Decision::is_allowed)
                 };

@@ -232,8 +232,8 @@ async fn lapsed_holds_are_refunded_as_in_the_core_while_the_clock_jumps() {
     compare_traces(lapsing(several(), 0.7), Variation::Jumping).await;
 }
 
-/// The settings of a policy change between the calls of a trace. In the second round, only half of
-/// the settings have `refund-lapsed`.
+/// The settings of a policy change between the calls of a trace. In the first round, all policies
+/// have `refund-lapsed`. In the second round, about half of them have it.
 #[tokio::test]
 async fn lapsed_holds_are_refunded_as_in_the_core_while_policies_change() {
     for share in [1.0, 0.5] {
@@ -916,8 +916,7 @@ async fn a_settled_state_lives_for_as_long_as_it_matters() {
                 assert_eq!(life, -2, "{text}: the state was removed");
                 continue;
             }
-            // The life is allowed to be one second shorter than `matters`, because time has passed
-            // since the call.
+            // The test reads the life after the call, so the life can be up to a second shorter.
             let matters = i64::try_from(matters.as_millis()).unwrap();
             assert!(life + 1_000 >= matters && life <= 250_000, "{text} {subject}: {life}");
         }
@@ -1002,7 +1001,8 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
         // If any byte of the state or of a hold is changed, the store must return an answer, and
         // the script must not break.
         let mut changed: Vec<(Vec<u8>, Vec<u8>)> = vec![];
-        // Over the four policies, the test writes each of these four bytes at each index.
+        // The test writes one of four bytes at each index. Over the four policies, each index gets
+        // all four bytes.
         let byte = |index: usize| [0, 1, 0x7f, 0xff][(index + place) % 4];
         for index in 0..state.len() {
             let mut state = state.clone();
@@ -1095,8 +1095,8 @@ async fn the_number_of_open_holds_is_bounded_as_in_the_core() {
         too_many,
         "p has the maximum number of open holds"
     );
-    // This call makes no hold on a full state: its charge under `p` costs 0, its charge under `q`
-    // is check-only, and the state of `r` is not full.
+    // The states of `p` and `q` have the maximum number of open holds. This call adds no hold to
+    // them: its charge under `p` costs 0, and its charge under `q` is check-only.
     let more = [charges[0].cost(0), charges[1].check_only(), charges[2]];
     assert_eq!(both(Operation::Hold, 4, &more).await, Ok(true));
     // A repeated call gets the same answer again. Settled and lapsed holds do not count as open.

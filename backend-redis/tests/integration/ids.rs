@@ -66,8 +66,8 @@ async fn a_repeated_call_gets_the_first_answer_and_writes_nothing() {
                 let call = Call::new(operation, charges).with_id(CallId::new(&id, HOUR));
                 let first = store.decide(call).await;
                 if first.as_ref().is_err_and(|error| error.kind().is_invalid_request()) {
-                    // This call is invalid: a window has no queue for a reservation, or an acquire
-                    // up to a cost contains a state twice.
+                    // Two calls are invalid: a reservation on a window, and an acquire up to a cost
+                    // that contains a state twice.
                     continue;
                 }
                 let first = first.unwrap();
@@ -383,7 +383,7 @@ async fn a_server_without_memory_charges_nothing_and_records_no_id() {
         let error = store.decide(Call::acquire(charges).with_id(id)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     }
-    // A call with a known id still gets an answer.
+    // A call with a known id gets an answer even without memory, because the script writes nothing.
     let known = Call::acquire(&charges).with_id(CallId::new("2", HOUR));
     assert!(store.decide(known).await.unwrap().is_allowed());
     assert_eq!(used(&store, &wide).await, 2);

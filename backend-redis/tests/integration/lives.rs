@@ -52,9 +52,9 @@ struct Step {
 #[derive(Debug, Clone, Copy)]
 enum Passes {
     Micros(u64),
-    /// This many 64ths of ten days pass.
+    /// A part of ten days passes, in 64ths.
     Part(u64),
-    /// The time passes until the end of the last `reset_after`, plus this many microseconds.
+    /// Time passes until this many microseconds after the end of the last `reset_after`.
     Reset(i64),
     /// The time passes until the end of the last `retry_after`.
     Retry,
@@ -327,8 +327,8 @@ impl Scene {
                 Operation::Block { .. } | Operation::BlockAtLeast { .. } | Operation::Peek
             );
             let writes = !keeps_the_state && decision.is_allowed();
-            // After a block, a key possibly keeps the rest of its previous, longer life. If a call
-            // sets the same expiry again, the measured expiry can differ by up to `SPARE`.
+            // A key can keep a longer life from an earlier block. So a life is too long only if
+            // this call has made it longer, by more than `SPARE`, the tolerance of the measurement.
             let is_longer = expires > before.map(|before| before + SPARE);
             let is_long = writes && is_longer && until > latest;
             if is_short || is_long && !self.has_several_rates {
@@ -357,8 +357,8 @@ impl Scene {
             return Some(*virtual_expiry);
         }
         let life = self.client.call(&[&b"PTTL"[..], key]).await.unwrap().text();
-        // The real time since `adjusted_at` has shortened the remaining life of the key, so it is
-        // added again.
+        // Since `adjusted_at`, real time has shortened the life of the key, but no virtual time has
+        // passed. So the real time is added again.
         let since = u64::try_from(self.adjusted_at.elapsed().as_millis()).unwrap() + 1;
         let virtual_expiry = self.now / 1_000 + life.parse::<u64>().unwrap() + since;
         self.expiries.insert(key.to_vec(), (real_expiry, virtual_expiry));

@@ -75,8 +75,9 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
         // These logs are strings. About twelve of their records expire at a time.
         vec!["p: sliding-log 100/200us"],
         vec!["p: sliding-log 100/300us grain 2us", "p: sliding-log 60/300us grain 2us"],
-        // The limit changes to values below and above 128, the maximum number of records in a
-        // string. In the last case, policies of the same name also have other shapes.
+        // In the next two cases, the limit changes to values below and above 128, the maximum
+        // number of records in a string. In the last case, the window and the algorithm also
+        // change.
         vec!["p: sliding-log 1000/2ms", "p: sliding-log 100/2ms"],
         vec![
             "p: sliding-log 1000/2ms",
@@ -408,8 +409,8 @@ async fn records_at_a_wrap_of_the_totals_are_undone_as_in_the_core() {
         let (expected, answer) = (model.decide(call).await, store.decide(call).await);
         assert_eq!(answer.unwrap(), expected.unwrap(), "{what}");
     };
-    // The running total is 0 again after every 16 acquires. The undone charge is the charge at this
-    // point, or one directly before or after it.
+    // The running total is 0 again after every 16 acquires. The test undoes charge 15, 16, 17 or
+    // 32.
     for (acquires, newer) in [(15, 0), (16, 0), (16, 1), (17, 0), (17, 1), (18, 3), (34, 2)] {
         let subject = format!("{acquires} {newer}");
         let whole = [Charge::new(&log, &subject).cost(1 << 49)];
@@ -678,10 +679,9 @@ async fn a_foreign_element_within_a_log_is_an_error_and_stays_unchanged() {
 #[tokio::test]
 async fn a_log_whose_foot_contradicts_its_records_is_an_error_and_stays_unchanged() {
     type Change = (usize, &'static [u8]);
-    // Each of these values has five records. Its foot has an expired time for the oldest record
-    // that counts. In the first two values, the foot gives this record the place of the last
-    // record, or the place after the last record. In the other two values, the foot contains the
-    // number 6 or 4 instead of 5.
+    // The log has five records. Each change sets the time of the oldest record that counts to an
+    // expired time. The first two changes give this record the place of the last record, or the
+    // place after it. The other two changes set the number of records to 6 or 4.
     let changes: [&[Change]; 4] = [
         &[(30, &[4, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
         &[(30, &[5, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],

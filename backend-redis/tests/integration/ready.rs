@@ -132,7 +132,7 @@ fn a_call_outside_of_a_runtime_is_an_error_that_names_the_runtime() {
     }
     let script_free = RedisStore::builder().script_free().build().unwrap();
     check(ready_output(script_free.decide(call)).unwrap_err());
-    // The failure policy must not hide the error that the call is not made within a Tokio runtime.
+    // A store that fails open must also return the error about the runtime.
     check(ready_output(store.clone().or_fail_open().decide(call)).unwrap_err());
     let error =
         ready_output(store.clone().timeout(Duration::from_secs(1)).decide(call)).unwrap_err();

@@ -89,7 +89,7 @@ async fn never_more_than_the_limit_is_admitted() {
     let keys = redis.command(&["KEYS", "*"]).await.unwrap();
     let life = redis.command(&["PTTL", &keys.list()[0].text()]).await.unwrap().text();
     assert!((1..=86_410_000).contains(&life.parse::<i64>().unwrap()), "{life}");
-    // A store with scripts does not support this server.
+    // The server does not support scripts, so a store with scripts fails.
     let scripts = RedisStore::new(&redis.url()).unwrap();
     let error = scripts.decide(Call::acquire(&charge)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedServer, "{error}");

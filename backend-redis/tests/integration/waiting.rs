@@ -99,7 +99,7 @@ async fn b51_places_are_granted_first_come_first_served_across_stores() {
     for turn in 0..20_u32 {
         let limiter = &limiters[turn as usize % 2];
         let wait = limiter.subject("s").reserve(LONG).await.unwrap().wait();
-        // Each earlier reservation takes a minute, so the wait is at most `turn` minutes.
+        // The wait is at most one minute per earlier reservation.
         assert!(wait <= Duration::from_secs(60) * turn);
         assert!(turn == 0 || wait > last, "{wait:?} after {last:?}");
         last = wait;

@@ -99,8 +99,8 @@ impl Ledger {
         self.0.calls.lock().unwrap().iter().filter_map(failure).collect()
     }
 
-    /// Returns two numbers of calls that were made at or after `since`: the decided calls, and all
-    /// other calls.
+    /// Counts the calls that were made at or after `since`. Returns the number of decided calls,
+    /// and the number of all other calls (failed, degraded or dropped).
     pub(crate) fn decided_since(&self, since: Instant) -> (usize, usize) {
         let calls = self.0.calls.lock().unwrap();
         let calls: Vec<_> = calls.iter().filter(|record| record.started >= since).collect();
@@ -115,8 +115,8 @@ impl Ledger {
         self.check_on(&*self.0.direct, self.0.start).await;
     }
 
-    /// Checks all calls on another server, where decided calls from before `since` are possibly
-    /// lost.
+    /// Checks all calls on the server at `url`, which has possibly lost calls that were decided
+    /// before `since`.
     pub(crate) async fn check_at(&self, url: &str, since: Instant) {
         self.check_on(&RedisStore::new(url).unwrap(), since).await;
     }

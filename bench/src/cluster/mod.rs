@@ -1,6 +1,6 @@
-//! Measures the cost of a decision for the nodes and for the client of a Redis Cluster. One table
-//! has many tenants on one, two and three nodes. The other table has a busy tenant whose limit is
-//! split over shards.
+//! Measures the CPU time of a decision on the nodes and the client of a Redis Cluster. One table
+//! has many tenants on one, two and three nodes. The other has a busy tenant whose limit is split
+//! over shards.
 
 mod load;
 mod scenario;
@@ -26,7 +26,6 @@ pub(crate) struct Options {
     tenants: usize,
 }
 
-/// Measures and prints.
 pub(crate) fn run(options: &Options) -> Outcome<()> {
     block_on(compare(options))
 }

@@ -16,7 +16,7 @@ const SICK: usize = 0;
 
 const TIMEOUT: Duration = Duration::from_millis(300);
 
-/// The fault of one of three nodes.
+/// A fault of one of three nodes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
     None,
@@ -68,8 +68,8 @@ pub(super) async fn others(kind: Kind, fault: Fault, time: Duration) -> Outcome<
         Fault::Killed => cluster.node(SICK).kill().await?,
         Fault::Gone => {
             cluster.node(SICK).kill().await?;
-            // The operating system establishes connections to this port, but no process accepts
-            // them.
+            // The operating system accepts connections to the port of the killed node, but no
+            // process answers.
             silent = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(SICK).port()))?);
         }
     }
@@ -87,7 +87,7 @@ pub(super) async fn others(kind: Kind, fault: Fault, time: Duration) -> Outcome<
     Ok(well.to_string())
 }
 
-/// Returns keys whose nodes in a fresh cluster of three nodes match `is_wanted`.
+/// Returns keys on those of three nodes for which `is_wanted` returns `true`.
 fn keys_at(cluster: &Cluster, is_wanted: fn(usize) -> bool) -> Vec<String> {
     let share = 16_384_usize.div_ceil(cluster.nodes().len());
     let node = |key: &String| usize::from(Cluster::slot_of(key.as_bytes())) / share;
@@ -117,8 +117,8 @@ pub(super) async fn migration(kind: Kind, callers: usize, time: Duration) -> Out
     Ok(format!("{per_second} | {} | {} | {unanswered}", seen.errors, seen.timeouts))
 }
 
-/// Measures one call to a node that is paused for a second, while other callers call the other
-/// nodes. Returns the cells of a table.
+/// Measures one call to a node that is paused for a second, while callers call the other nodes.
+/// Returns the cells of a table.
 pub(super) async fn executions(kind: Kind) -> Outcome<String> {
     let cluster = Cluster::start().await?;
     let client = kind.connect(&cluster, Duration::from_millis(200)).await?;
@@ -126,7 +126,7 @@ pub(super) async fn executions(kind: Kind) -> Outcome<String> {
     let (key, node) = (keys.first().ok_or("no key")?.as_str(), SICK);
     client.increment(key).await?;
     let (time, rest) = (Duration::from_secs(2), Some(Duration::from_millis(2)));
-    // The client sends the call again only if it also has calls to other nodes.
+    // The client repeats the call to the paused node only if it also has calls to other nodes.
     let keys = keys_at(&cluster, |node| node != SICK).into_iter().take(4).collect();
     let others = Load { keys, time, rest };
     cluster.node(node).pause().await?;

@@ -8,17 +8,16 @@ use tokio::task::JoinSet;
 use super::client::Client;
 use crate::Outcome;
 
-/// A load: one caller for each key. Each caller makes calls until the time is over.
+/// A load: one caller for each key, until the time is over.
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) keys: Vec<String>,
     pub(super) time: Duration,
-    /// The pause of a caller after each answer. With a pause, latencies do not include the time in
-    /// a queue of the client.
+    /// The pause of a caller after each answer. With a pause, calls do not wait in a queue of the
+    /// client.
     pub(super) rest: Option<Duration>,
 }
 
-/// The results of the callers.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// The latencies of all calls, including failed calls.
@@ -84,7 +83,6 @@ impl Seen {
         self.latencies.get(place).copied().unwrap_or_default()
     }
 
-    /// Returns the longest time in which no caller got an answer.
     fn silence(&self) -> Duration {
         let between = self.answers.windows(2).map(|pair| pair[1] - pair[0]);
         between.max().unwrap_or_default()

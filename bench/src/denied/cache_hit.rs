@@ -10,10 +10,8 @@ use crate::harness::middle;
 
 const CALLS: u32 = 1_000_000;
 
-/// The numbers of subjects. The calls use the subjects in turn.
 const SUBJECTS: [usize; 2] = [1, 10_000];
 
-/// Measures and prints.
 pub(crate) fn report(rounds: usize) -> Outcome<()> {
     let policy: Policy = "sliding-counter 1/24h".parse()?;
     println!(
@@ -34,14 +32,12 @@ pub(crate) fn report(rounds: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Returns the average time of a refused call, in nanoseconds.
 fn time(store: &impl Store, policy: &Policy, subjects: &[String]) -> Outcome<u128> {
     let ask = |subject: &String| {
         let charge = [Charge::new(policy, subject)];
         black_box(store.decide(black_box(Call::acquire(&charge))).into_ready().is_ok())
     };
-    // The policy admits the first call of each subject. The refusal of the second call enters the
-    // cache.
+    // The store refuses the second call of each subject, and the cache stores the denial.
     for _ in 0..2 {
         subjects.iter().for_each(|subject| assert!(ask(subject)));
     }

@@ -11,8 +11,8 @@ use scenario::{SCENARIOS, Scenario};
 use crate::harness::{Samples, Server, Thousandths, Verdict, finish, rounds};
 use crate::{Outcome, at_least_one, block_on};
 
-/// The maximum CPU time of the server for blocked callers if there is a cache, relative to the CPU
-/// time without a cache.
+/// The maximum CPU time of the server for blocked callers with a cache, relative to the time
+/// without a cache.
 const MAX_BLOCKED: Thousandths = Thousandths(125);
 
 #[derive(Debug, clap::Args)]
@@ -34,7 +34,7 @@ pub(crate) struct Options {
 /// The samples by scenario, and by whether the store has a cache.
 type Results = Samples<(Scenario, bool), Sample>;
 
-/// Measures and prints. Returns `false` if `--check` is set and a target is missed.
+/// Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let (samples, version) = block_on(compare(options))?;
     println!(

@@ -13,22 +13,20 @@ use crate::Outcome;
 
 /// Calls that are numbered.
 pub(crate) trait Load: Send + Sync + 'static {
-    /// Makes the call with this number. Returns how many of its decisions allow.
+    /// Makes the call with this number. Returns the number of decisions that allow.
     fn call(&self, number: usize) -> impl Future<Output = Outcome<usize>> + Send;
 }
 
-/// The result of calls.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) took: Duration,
     /// The number of decisions that allow.
     pub(crate) allowed: usize,
-    /// The latency of each call, sorted.
     pub(crate) latencies: Vec<Duration>,
 }
 
-/// Makes the calls with these numbers, from several concurrent callers. Each caller waits for its
-/// answer before its next call.
+/// Makes the calls with these numbers from several callers. Each caller waits for its answer before
+/// its next call.
 pub(crate) async fn drive<L: Load>(
     load: &Arc<L>,
     callers: usize,
@@ -63,7 +61,7 @@ pub(crate) async fn drive<L: Load>(
     Ok(all)
 }
 
-/// The cost of decisions. Times are in nanoseconds.
+/// The cost of decisions, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) per_second: u64,
@@ -73,8 +71,8 @@ pub(crate) struct Cost {
     pub(crate) p99: u64,
 }
 
-/// Makes calls that have `decisions` decisions each. Returns their cost, and the number of
-/// decisions that allow.
+/// Makes calls with `decisions` decisions each. Returns their cost, and the number of decisions
+/// that allow.
 pub(crate) async fn measure<L: Load>(
     server: &Server,
     load: &Arc<L>,

@@ -6,14 +6,13 @@ use std::fmt::Debug;
 use super::figures::{Thousandths, middle};
 use crate::Outcome;
 
-/// Returns the numbers of the rounds, from 1. Prints each number when its round begins.
+/// Returns the numbers of the rounds, from 1, and prints each of them when its round begins.
 pub(crate) fn rounds(count: usize) -> impl Iterator<Item = usize> {
     (1..=count).inspect(move |round| eprintln!("round {round} of {count}"))
 }
 
-/// The samples of all rounds, by key. A key identifies a measurement, such as a scenario with a
-/// number of callers. Each round measures all keys one after another, so that a slow round affects
-/// all of them.
+/// The samples of all rounds. The key identifies a measurement, such as a scenario with a number of
+/// callers. Each round measures all keys, so that a slow round affects all of them.
 #[derive(Debug)]
 pub(crate) struct Samples<K, S>(BTreeMap<K, Vec<S>>);
 
@@ -26,7 +25,6 @@ impl<K: Ord + Debug, S> Samples<K, S> {
         self.0.entry(key).or_default().push(sample);
     }
 
-    /// Returns the samples of a key, in the order of the rounds.
     pub(crate) fn get(&self, key: &K) -> Outcome<&[S]> {
         let samples = self.0.get(key).map(Vec::as_slice);
         samples.ok_or_else(|| format!("{key:?} was not measured").into())
@@ -37,8 +35,7 @@ impl<K: Ord + Debug, S> Samples<K, S> {
         Ok(middle(self.get(key)?.iter().map(figure).collect()))
     }
 
-    /// Computes the ratio of a figure between two keys in each round. Returns the median of these
-    /// ratios.
+    /// Returns the median, over all rounds, of the ratio between the figures of two keys.
     pub(crate) fn ratio(
         &self,
         (part, whole): (&K, &K),

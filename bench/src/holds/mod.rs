@@ -1,4 +1,4 @@
-//! Measures calls with an id, and holds with their settlement, on one Redis, and compares them with
+//! Measures calls with an id, and holds with their settlement, on one Redis. Compares them with
 //! calls without an id.
 
 mod load;
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     check: bool,
 }
 
-/// Measures and prints. Returns `false` if `--check` is set and a target is missed.
+/// Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     block_on(compare(options))
 }

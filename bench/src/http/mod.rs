@@ -39,7 +39,6 @@ pub(crate) struct Options {
 /// The limiter of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Limits {
-    /// No limiter.
     Off,
     /// The layer of `tidegate-http` with rate-limit fields, on a memory store.
     Layer,
@@ -66,7 +65,6 @@ impl fmt::Display for Limits {
     }
 }
 
-/// Measures and prints.
 pub(crate) fn run(options: &Options) -> Outcome<()> {
     let costs = stack::measure(options.rounds, options.requests)?;
     println!("{}", stack::table(&costs, options)?);

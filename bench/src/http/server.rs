@@ -17,7 +17,6 @@ use super::stack::POLICY;
 use super::{Limits, stack};
 use crate::{Outcome, block_on};
 
-/// The number of users. The requests use them in turn.
 const SUBJECTS: usize = 1_000;
 
 /// The arguments of the server.
@@ -29,7 +28,7 @@ pub(crate) struct ServerOptions {
     redis: String,
 }
 
-/// Prints a free port, and serves on it until the standard input ends.
+/// Prints a free port, and serves on it until standard input ends.
 pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
     block_on(async {
         let hello = Router::new().route("/", get(hello));
@@ -44,7 +43,7 @@ pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
         println!("{}", listener.local_addr()?.port());
         let (ended, end) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
-            // The standard input ends when the parent process ends or closes it.
+            // Standard input ends when the parent process ends or closes it.
             let _ = std::io::stdin().read_to_end(&mut vec![]);
             let _ = ended.send(());
         });
@@ -58,7 +57,6 @@ pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
     })
 }
 
-/// The limiter, and the subjects. The requests use the subjects in turn.
 #[derive(Debug)]
 struct Gate {
     limiter: Limiter<Arc<dyn Store>>,

@@ -1,4 +1,4 @@
-//! Defines the contenders. Each contender checks one subject as a user would write it.
+//! Defines the contenders. Each of them checks a subject as a user would write it.
 
 use std::hash::Hash;
 use std::num::NonZeroU32;
@@ -22,8 +22,7 @@ pub(crate) trait Limits<K>: Sync {
 
 struct Each<F>(F);
 
-/// The compiler inlines the checks into the loop. So the measurement does not include a dynamic
-/// call for each check.
+/// The loop inlines the checks, so that the measurement includes no dynamic call per check.
 impl<K, F: Fn(&K) -> bool + Sync> Limits<K> for Each<F> {
     fn pass(&self, subjects: &[K]) -> usize {
         subjects.iter().filter(|subject| (self.0)(subject)).count()
@@ -34,9 +33,7 @@ type Built<K> = Outcome<Box<dyn Limits<K>>>;
 
 pub(crate) struct Contender<K> {
     pub(crate) name: &'static str,
-    /// Whether each subject has its own limit.
     pub(crate) keyed: bool,
-    /// The function that creates the limiter for a measurement.
     pub(crate) build: fn(Setup) -> Built<K>,
 }
 
@@ -94,8 +91,7 @@ pub(crate) fn contenders() -> Vec<Contender<String>> {
     ]
 }
 
-/// Returns the contenders whose subjects can be numbers. Tidegate is not among them, because its
-/// subjects are always bytes.
+/// Returns the contenders whose subjects can be numbers. The subjects of Tidegate are always bytes.
 pub(crate) fn number_contenders() -> Vec<Contender<u64>> {
     let keyed = |name, build| Contender { name, keyed: true, build };
     vec![
@@ -189,16 +185,16 @@ fn axum_gcra<K: Subject>(setup: Setup) -> Built<K> {
 fn trypema(Setup { burst, .. }: Setup) -> Built<String> {
     use ::trypema::RateLimiterBuilder as _;
     let provider = ::trypema::local::LocalRateLimiterProvider::builder().build()?;
-    // The windows of trypema have a rate and no burst, so the rate is `burst` per minute.
+    // The windows of trypema have a rate and no burst. Here, the rate is `burst` per minute.
     let rate = ::trypema::RateLimit::per_second(f64::from(burst) / 60.0)?;
     Ok(Box::new(Each(move |subject: &String| {
         matches!(provider.absolute().inc(subject, &rate, 1), ::trypema::RateLimitDecision::Allowed)
     })))
 }
 
-/// Creates a limiter with the `PeriodicStore` of throttlecrab, which removes expired states
-/// periodically. Its `AdaptiveStore` scans all states every few thousand calls, and therefore takes
-/// many minutes for a million subjects.
+/// Creates a limiter with throttlecrab's `PeriodicStore`, which removes expired states
+/// periodically. With its `AdaptiveStore`, a million subjects would take minutes, because that
+/// store scans all states every few thousand calls.
 fn throttlecrab(Setup { burst, .. }: Setup) -> Built<String> {
     let limiter = Mutex::new(throttlecrab::RateLimiter::new(throttlecrab::PeriodicStore::new()));
     let burst = i64::from(burst);

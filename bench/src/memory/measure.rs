@@ -11,18 +11,17 @@ use super::subjects::Workload;
 use crate::Outcome;
 use crate::harness::{middle, thread_time};
 
-/// The maximum time of a run. It limits the whole benchmark, because some contenders take a hundred
-/// times as long as others.
+/// The maximum time of a run, because some contenders take a hundred times as long as others.
 const LONGEST_RUN: Duration = Duration::from_secs(1);
 
-/// The number of calls between two readings of the clock. It is so small that the subjects of these
-/// calls are in a fast cache of the CPU, as in a program that has just read a request.
+/// The number of calls between two readings of the clock. The subjects of these calls fit into a
+/// fast cache of the CPU, as in a program that has just read a request.
 const STRETCH: usize = 2_000;
 
-/// Returns the time of a check in tenths of a nanosecond. The calls are divided among the threads.
+/// Returns the time of a check in tenths of a nanosecond. The threads share the calls.
 ///
-/// With one thread, the time is the CPU time, so that other work on the machine does not count.
-/// With several threads, it is the elapsed time, because the threads wait for each other.
+/// With one thread, this is CPU time, so that other work on the machine does not count. With
+/// several threads, it is elapsed time, because the threads wait for each other.
 pub(crate) fn time<K: Clone + Sync>(
     limits: &dyn Limits<K>,
     calls: &[K],
@@ -42,7 +41,7 @@ pub(crate) fn time<K: Clone + Sync>(
 }
 
 /// Makes calls. Returns their time by the clock `now`, and their number. The time does not include
-/// copying the subjects, because only a benchmark prepares all subjects long before the calls.
+/// copying the subjects, which brings them into the cache.
 fn run<K: Clone>(limits: &dyn Limits<K>, calls: &[K], now: fn() -> Duration) -> (Duration, usize) {
     let (mut at_hand, mut took, mut done) = (Vec::new(), Duration::ZERO, 0);
     for calls in calls.chunks(STRETCH) {
@@ -117,11 +116,10 @@ pub(crate) fn footprint<K>(contender: &Contender<K>, insert: &Workload<K>) -> Ou
     })
 }
 
-/// The number of runs. Each run measures its longest check. The benchmark reports the median of
-/// these times, because a pause of the machine can make a single check much longer.
+/// The number of runs. The result is the median of their longest checks, because a pause of the
+/// machine makes a single check long.
 const LONGEST_OF: usize = 3;
 
-/// Returns the time of the longest check of these subjects.
 fn longest_of<K>(limits: &dyn Limits<K>, subjects: &[K]) -> Duration {
     let mut longest = Duration::ZERO;
     for subject in subjects {

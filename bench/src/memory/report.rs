@@ -74,7 +74,6 @@ const TARGETS: [(&str, usize, u64); 8] = [
     ("insert", 2, 400),
 ];
 
-/// Compares all figures that were measured with their targets.
 pub(super) fn judge(
     samples: &Samples,
     footprints: &BTreeMap<&'static str, Footprint>,
@@ -109,8 +108,8 @@ pub(super) fn judge(
     verdicts
 }
 
-/// Returns by how many nanoseconds a check of `one` takes longer than a check of `other`, with one
-/// hot subject on one thread. This is the median of the differences in all rounds.
+/// Returns the extra time of a check by `one` over a check by `other`, in nanoseconds, for one hot
+/// subject on one thread: the median of the differences in all rounds.
 fn more(samples: &Samples, one: &'static str, other: &'static str) -> Option<Thousandths> {
     let tenths = |name| samples.get(&(name, "hot", 1)).ok();
     let more =

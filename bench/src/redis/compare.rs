@@ -16,8 +16,8 @@ const MANY: usize = CALLERS[0];
 pub(crate) fn compare(short: bool) -> Vec<Row> {
     let options = match short {
         true => Options { rounds: 1, calls: 200, subjects: 20, check: false },
-        // A bucket sets the expiry of a new state several times, and then keeps it. With many calls
-        // per subject, most charges keep the expiry, as `floor.lua` does.
+        // A bucket sets the expiry of a new state several times. With many calls per subject, most
+        // charges keep the expiry, as `floor.lua` does.
         false => Options { rounds: 9, calls: 10_000, subjects: 120, check: false },
     };
     let results = block_on(measure(&options)).map_err(|error| error.to_string());
@@ -48,8 +48,8 @@ async fn measure(options: &Options) -> Outcome<Results> {
         singles.filter(|contender| names.map(id).contains(&contender.id)).collect();
     for contender in &mut singles {
         if let Form::Store(_) = contender.form {
-            // The same client must send `floor.lua` and all other scripts. The size of a client's
-            // writes determines how often the server reads, which takes CPU time.
+            // One client sends `floor.lua` and the other scripts, because the size of a client's
+            // writes influences the CPU time of the server.
             contender.form = Form::Script(server.connection.clone());
         }
     }

@@ -22,7 +22,6 @@ use restore::restore;
 /// number.
 const CALLERS: [usize; 3] = [64, 1, 512];
 
-/// The number of decisions in a batch.
 const BATCH: usize = 64;
 
 #[derive(Debug, clap::Args)]
@@ -42,7 +41,6 @@ pub(crate) struct Options {
     check: bool,
 }
 
-/// One measurement.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     cost: Cost,
@@ -50,10 +48,9 @@ struct Sample {
     memory: u64,
 }
 
-/// The samples by contender and by the number of callers.
 type Results = Samples<(Id, usize), Sample>;
 
-/// Measures and prints. Returns `false` if `--check` is set and a target is missed.
+/// Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     block_on(run_async(options))
 }
@@ -72,7 +69,7 @@ async fn run_async(options: &Options) -> Outcome<bool> {
                 results.add((contender.id, callers), sample);
             }
             if callers == CALLERS[0] {
-                // The batches are measured directly after the single calls with which they are
+                // Batches are measured directly after the single calls with which they are
                 // compared.
                 for contender in &batches {
                     let calls = options.calls.div_ceil(BATCH);
@@ -90,7 +87,7 @@ async fn run_async(options: &Options) -> Outcome<bool> {
     Ok(finish(&targets::judge(&results)?, options.check))
 }
 
-/// Measures one contender once. Before that, makes one call per subject to warm up.
+/// Measures a contender once, after one call per subject to warm up.
 async fn sample(
     server: &Server,
     contender: &Arc<Contender>,

@@ -1,5 +1,5 @@
-//! Defines plain commands, and scripts in the style of other projects. The scripts were written for
-//! this benchmark.
+//! Defines plain commands, and scripts in the style of other projects, which were written for this
+//! benchmark.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Script};
@@ -14,12 +14,11 @@ const GCRA: &str = include_str!("scripts/gcra.lua");
 /// The data structure in which a script of another project stores a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeps {
-    /// The structure that the first call creates. No warmup can be written for it.
+    /// A structure that only the script itself can create, so there is no warmup.
     WhatACallMakes,
     /// A sorted set. Each request is a member with its time as the score.
     SortedSet,
-    /// A hash with the number of the window, and the counts of this window and of the previous
-    /// window.
+    /// A hash with the number of the window, its count, and the count of the previous window.
     CounterHash,
 }
 

@@ -1,5 +1,5 @@
-//! Defines the targets. They limit the cost of Tidegate's scripts relative to commands and scripts
-//! of other projects.
+//! The targets: bounds on the cost of Tidegate's scripts, relative to commands and scripts of other
+//! projects.
 
 use super::contender::{Answers, Id, Name, Way};
 use super::{BATCH, CALLERS, Results};
@@ -14,7 +14,6 @@ pub(crate) struct Pair {
     max: Option<Thousandths>,
 }
 
-/// The contenders that are compared.
 pub(crate) const PAIRS: [Pair; 6] = [
     pair(Name::SlidingCounter, Name::HashSlidingCounter, Some(800)),
     pair(Name::TokenBucket, Name::HashTokenBucket, Some(700)),
@@ -35,7 +34,7 @@ const fn max_in_batch(answers: Answers) -> Thousandths {
     }
 }
 
-/// The maximum rate of single calls with 512 callers, relative to the rate of coalesced calls.
+/// The maximum rate of single calls by 512 callers, relative to the rate of coalesced calls.
 const MAX_RATE_AT_512: Thousandths = Thousandths(555);
 const MAX_LATENCY_OF_ONE: Thousandths = Thousandths(1_050);
 const MAX_P99_AT_64: Thousandths = Thousandths(1_000);
@@ -51,7 +50,7 @@ const fn pair(ours: Name, other: Name, max: Option<u64>) -> Pair {
     Pair { ours, other, max }
 }
 
-/// Returns the server's CPU time for `part`, relative to its CPU time for `whole`.
+/// Returns the server's CPU time for `part`, relative to `whole`.
 pub(crate) fn cpu_ratio(
     results: &Results,
     part: (Id, usize),
@@ -60,7 +59,6 @@ pub(crate) fn cpu_ratio(
     results.ratio((&part, &whole), |sample| sample.cost.cpu)
 }
 
-/// Compares all ratios with their targets.
 pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
     let mut verdicts = vec![];
     for answers in [Answers::Allowed, Answers::Denied] {
@@ -114,7 +112,7 @@ pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
     Ok(verdicts)
 }
 
-/// Returns the memory of `ours`, relative to the memory of `other`. If they are logs, both are
+/// Returns the memory of `ours`, relative to the memory of `other`. Logs are measured when they are
 /// full.
 pub(crate) fn memory_ratio(results: &Results, ours: Name, other: Name) -> Outcome<Thousandths> {
     let bytes = |name| memory(results, name);
@@ -122,8 +120,7 @@ pub(crate) fn memory_ratio(results: &Results, ours: Name, other: Name) -> Outcom
     ratio.ok_or_else(|| format!("{other} takes no memory").into())
 }
 
-/// Returns the bytes of a key. For a log, the key is from the measurement of denied calls, because
-/// such logs are full.
+/// Returns the bytes of a key. A log is measured after denied calls, because it is then full.
 pub(crate) fn memory(results: &Results, name: Name) -> Outcome<u64> {
     let is_log =
         matches!(name, Name::Log100 | Name::SortedSet100 | Name::Log10000 | Name::SortedSet10000);

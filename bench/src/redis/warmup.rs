@@ -1,14 +1,12 @@
-//! Defines the requests of each subject before the measurement begins.
-
 /// The requests of each subject before the measurement. Times are in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Warmup {
     /// No requests.
     Nothing,
-    /// One request with this cost, at the length of a window before the measurement.
+    /// One request with this cost, one window before the measurement.
     Before { window: u64, cost: u64 },
-    /// `count` requests. The first request leaves the window after `first_leaves_in`. The time
-    /// between two requests is `apart`.
+    /// `count` requests at intervals of `apart`. The first of them leaves the window after
+    /// `first_leaves_in`.
     Requests { window: u64, count: u64, first_leaves_in: u64, apart: u64 },
 }
 

@@ -34,7 +34,7 @@ const REFERERS: &[&str] = &[
     "https://blog.example.org/lamps",
 ];
 
-/// Returns a time of the day, with a higher probability in a busy hour.
+/// Returns a time of the day. Busy hours are more probable.
 fn moment(random: &mut Random) -> u64 {
     let mut left = random.below(RHYTHM.iter().sum());
     for (hour, weight) in (0..).zip(RHYTHM) {
@@ -112,7 +112,7 @@ pub(super) fn crawler(random: &mut Random, requests: &mut Vec<Request>) {
 }
 
 /// Adds the requests of a person in an office. All persons have the same address, and many start at
-/// the same time. To a limit by address, they look like one fast client.
+/// the same time, so that a limit by address sees one fast client.
 pub(super) fn office(random: &mut Random, requests: &mut Vec<Request>) {
     let address = Client::v4([203, 0, 113], 128);
     let user = if random.chance(700) { random.pick(USERS) } else { "-" };
@@ -122,9 +122,9 @@ pub(super) fn office(random: &mut Random, requests: &mut Vec<Request>) {
     browse(random, client, hour * HOUR + within, requests);
 }
 
-/// Adds the requests of a partner's program. It requests new orders from time to time, and then the
-/// whole stock at once, across the end of a minute. A window that ends at this minute counts the
-/// stock requests as two small portions.
+/// Adds the requests of a partner's program: some requests for orders, and then many requests for
+/// the stock within seconds, across the end of a minute. A fixed window of a minute counts only a
+/// part of the burst in each minute.
 pub(super) fn program(random: &mut Random, requests: &mut Vec<Request>) {
     let number = random.below(6);
     let user = random.pick(&["svc-orders", "svc-stock"]);

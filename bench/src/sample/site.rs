@@ -34,7 +34,6 @@ const ASSETS: &[&str] = &[
     "/favicon.ico",
 ];
 
-/// Returns a random page.
 pub(super) fn page(random: &mut Random) -> String {
     if random.chance(400) { item(random.below(2_000)) } else { random.pick(PAGES).to_owned() }
 }
@@ -43,8 +42,8 @@ pub(super) fn item(number: u64) -> String {
     format!("/catalog/item/{number}")
 }
 
-/// Adds the requests for a page and its files. On a first visit, the browser has no files in its
-/// cache, so it requests all of them. Returns the time when the page has arrived.
+/// Adds the requests for a page and its files. On a first visit, no file is in the browser's cache,
+/// so it requests all of them. Returns the time when the page has arrived.
 pub(super) fn open_page(
     random: &mut Random,
     client: Client,
@@ -62,8 +61,7 @@ pub(super) fn open_page(
     let assets = if is_first { ASSETS.len() as u64 } else { random.below(3) };
     for (asset, _) in ASSETS.iter().zip(0..assets) {
         let (status, bytes) = if is_first { (200, random.between(900, 90_000)) } else { (304, 0) };
-        // Some requests are slow. Their lines are late in the log, because a request begins long
-        // before its line is written.
+        // Some requests are slow, so that lines late in the log have early times.
         let took =
             if random.chance(12) { random.between(2_000, 25_000) } else { 3 + random.pause(25) };
         let at = there + random.between(10, 600);

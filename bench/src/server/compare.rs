@@ -80,7 +80,7 @@ pub(crate) fn compare(short: bool) -> Vec<Row> {
 
 fn rows(measured: &Measured) -> Vec<Row> {
     let cpu = |one, other| measured.ratio(one, other, |sample| sample.cpu);
-    // The samples are in nanoseconds. A thousandth of a millisecond is 1,000 ns.
+    // `p99` is in nanoseconds, and a thousandth of a millisecond is 1,000 ns.
     let millis = |key| measured.median(key, |sample| sample.p99 / 1_000);
     let redis_micros = |key| measured.median(key, |sample| sample.store.unwrap_or_default());
     let per_second = |key| measured.median(key, |sample| sample.per_second * 1_000);
@@ -143,7 +143,6 @@ fn rows(measured: &Measured) -> Vec<Row> {
     ]
 }
 
-/// The samples, and the reasons for missing samples.
 struct Measured {
     results: Results,
     failed: BTreeMap<Key, String>,
@@ -196,8 +195,8 @@ fn servers() -> Outcome<Servers> {
     let mut servers = Servers::start()?;
     servers.leased = match servers.redis() {
         Ok(redis) => Process::tidegate(servers.cores, &redis.url(), LEASED)
-            // A server with other limits has started before. So this server fails only if it
-            // refuses the limit.
+            // A server with other limits has started before, so the cause of the error is the
+            // limit.
             .map_err(|_| "the server refused the limit".to_owned()),
         Err(error) => Err(error.to_string()),
     };

@@ -1,15 +1,15 @@
-//! Implements a client for gRPC over HTTP/2. It supports only what one kind of call needs.
+//! A gRPC client over HTTP/2 for one kind of call.
 //!
-//! A complete client, such as tonic's, takes more CPU time for a call than a server. So it would
-//! determine the results. Therefore this client uses no crate.
+//! A complete client, such as tonic's, needs more CPU time for a call than a server, and would
+//! determine the results.
 
 use super::exchange::{Exchange, MAX_IN_FLIGHT, Reply};
 use crate::Outcome;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The amount by which the flow-control window of a connection grows to its maximum. A measurement
-/// never receives this many bytes.
+/// The amount by which the flow-control window of a connection grows to its maximum. No measurement
+/// receives this many bytes.
 const WINDOW: u32 = (1 << 31) - 1 - 65_535;
 
 /// Kinds of frames.
@@ -26,11 +26,11 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// The method `POST` and the scheme `http`, as indices in HPACK's static table.
+/// `POST` and `http`, as indices in HPACK's static table.
 const METHOD_AND_SCHEME: [u8; 2] = [0x83, 0x86];
 
-/// The path, the authority, the content type and `te`, as indices in HPACK's dynamic table. The
-/// first request has added these fields to the table.
+/// The path, the authority, the content type and `te`, as indices in HPACK's dynamic table, to
+/// which the first request adds these fields.
 const KNOWN_FIELDS: [u8; 4] = [0xc1, 0xc0, 0xbf, 0xbe];
 
 #[derive(Debug)]
@@ -39,16 +39,16 @@ pub(super) struct Grpc {
     first: Vec<u8>,
     later: Vec<u8>,
     requests: u32,
-    /// The answers by stream: `Some(true)` if the message of the response allows the call, and
-    /// `None` until the message has arrived.
+    /// The answers by stream: whether the message of the response allows the call, or `None` until
+    /// it arrives.
     answers: Vec<Option<bool>>,
 }
 
 impl Grpc {
     pub(super) fn new(path: &str, authority: &str) -> Self {
         let mut first = METHOD_AND_SCHEME.to_vec();
-        // HPACK's static table has the names of these fields. The server adds each name and value
-        // to the dynamic table.
+        // HPACK's static table has the names of these fields. The server adds each name with its
+        // value to the dynamic table.
         for (name, value) in [(4, path), (1, authority), (31, "application/grpc")] {
             first.push(0x40 | name);
             text(value, &mut first);
@@ -87,13 +87,13 @@ pub(super) fn message(bytes: &[u8]) -> Vec<u8> {
     [&[0], &len.to_be_bytes()[..], bytes].concat()
 }
 
-/// Returns a field of Protocol Buffers that contains a text or a message of less than 128 bytes.
+/// Returns a field of Protocol Buffers with a text or a message of less than 128 bytes.
 pub(super) fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let len = u8::try_from(bytes.len()).unwrap_or(u8::MAX).min(0x7f);
     [&[(number << 3) | 2, len], bytes].concat()
 }
 
-/// Returns a field of Protocol Buffers that contains a number.
+/// Returns a field of Protocol Buffers with a number.
 pub(super) fn number(number: u8, mut value: u64) -> Vec<u8> {
     let mut field = vec![number << 3];
     loop {

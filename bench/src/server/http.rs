@@ -1,4 +1,4 @@
-//! Implements a client for HTTP/1.1. It supports only what the responses of these servers need.
+//! An HTTP/1.1 client that supports only what the responses of these servers need.
 
 use super::exchange::{Exchange, Reply};
 use crate::Outcome;
@@ -49,7 +49,7 @@ fn response(input: &[u8]) -> Outcome<Option<(usize, bool)>> {
     let length: usize = length.and_then(|text| text.trim().parse().ok()).ok_or_else(unknown)?;
     let Some(body) = input.get(head + 4..head + 4 + length) else { return Ok(None) };
     let is_allowed = match status {
-        // A response of throttlecrab has status 200 even if the call is refused.
+        // throttlecrab also answers a refused call with status 200.
         "200" => find(body, b"\"allowed\":false").is_none(),
         "429" => false,
         _ => return Err(format!("{}: {}", unknown(), body.escape_ascii()).into()),

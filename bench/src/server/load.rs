@@ -13,7 +13,6 @@ pub(super) enum Load {
     Hot,
     /// Subjects in turn.
     Many,
-    /// Refused subjects, which the requests use in turn.
     Refused,
     /// Subjects whose states are stored for a long time.
     Stored,
@@ -60,7 +59,7 @@ impl fmt::Display for Load {
     }
 }
 
-/// The connections, and the requests that are in flight on them.
+/// The connections, and the pace of the requests on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shape {
     One,
@@ -84,7 +83,7 @@ impl Shape {
     pub(super) fn pace(self, options: &Options) -> Pace {
         match self {
             Self::One | Self::Many => Pace::Each(1),
-            // Like clients of Redis, this client sends all requests, and then reads all replies.
+            // Like a client of Redis, this client sends all requests, and then reads all replies.
             Self::Pipelined => Pace::Together(64),
             Self::Streams => Pace::Each(16),
             Self::Arrivals => Pace::Rate(options.rate),
@@ -92,7 +91,7 @@ impl Shape {
     }
 }
 
-/// One table of the report: all servers with the same protocol, connections and load.
+/// A table of the report: all servers with the same protocol, connections and load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Scenario {
     pub(super) protocol: Protocol,
@@ -111,8 +110,7 @@ pub(super) const SCENARIOS: [Scenario; 14] = [
     scenario(Protocol::Resp, Shape::Pipelined, Load::Hot),
     scenario(Protocol::Resp, Shape::Pipelined, Load::Many),
     scenario(Protocol::Resp, Shape::Pipelined, Load::Refused),
-    // `INCR` takes hardly any CPU time. At a fixed rate, its latency shows how fast this machine
-    // can answer.
+    // `INCR` takes hardly any CPU time, so its latency shows how fast this machine can answer.
     scenario(Protocol::Resp, Shape::Arrivals, Load::Many),
     scenario(Protocol::Http, Shape::Many, Load::Hot),
     scenario(Protocol::Http, Shape::Many, Load::Many),

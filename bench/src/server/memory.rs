@@ -15,10 +15,8 @@ use crate::Outcome;
 /// The directory of the limits with which the guides begin.
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/server");
 
-/// The time without requests before the memory is measured.
 const REST: Duration = Duration::from_secs(1);
 
-/// The memory of one server at three times.
 #[derive(Debug)]
 pub(super) struct Footprint {
     pub(super) peer: Peer,
@@ -32,13 +30,11 @@ pub(super) struct Footprint {
 }
 
 impl Footprint {
-    /// Returns the bytes per subject.
     pub(super) fn per_subject(&self) -> u64 {
         self.full.anonymous.saturating_sub(self.after_load.anonymous) / self.subjects.max(1)
     }
 }
 
-/// Measures new servers.
 pub(super) fn measure(
     cores: Cores,
     throttlecrab: Option<&PathBuf>,

@@ -73,7 +73,6 @@ impl Options {
     }
 }
 
-/// One measurement. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     per_second: u64,
@@ -85,16 +84,15 @@ struct Sample {
     store: Option<u64>,
 }
 
-/// The samples by scenario and contender.
 type Results = Samples<(Scenario, Contender), Sample>;
 
-/// The servers. All of them run during the benchmark.
+/// The servers, which run during the whole benchmark.
 struct Servers {
     cores: Cores,
     tidegate: Process,
-    /// Redis, and the tidegate-server that uses it as a store; or the reason why they are missing.
+    /// Redis, and the tidegate-server that uses it as a store, or the reason why they are missing.
     on_redis: Result<(Redis, Process), String>,
-    /// The tidegate-server with a leased limit, on Redis; or the reason why it is missing.
+    /// The tidegate-server with a leased limit on Redis, or the reason why it is missing.
     leased: Result<Process, String>,
     /// The throttlecrab-server, or the reason why it is missing.
     throttlecrab: Result<Process, String>,
@@ -102,7 +100,6 @@ struct Servers {
     program: Option<PathBuf>,
 }
 
-/// Measures and prints.
 pub(crate) fn run(options: &Options) -> Outcome<()> {
     let processors = std::thread::available_parallelism()?.get();
     let servers = Servers::start()?;
@@ -181,7 +178,6 @@ impl Servers {
         Ok((process.pid(), process.address(protocol)))
     }
 
-    /// Measures a contender once.
     fn sample(
         &self,
         scenario: Scenario,
@@ -200,7 +196,7 @@ impl Servers {
         let mut client =
             Client::connect(address, connections, || exchange(contender.call, &authority))?;
         if scenario.load == Load::Refused {
-            // The first two requests of each subject are admitted.
+            // Each subject uses its two admitted requests before the measurement.
             client.run(&requests, pace, Until::Requests(2 * u64::try_from(requests.len())?))?;
         }
         client.run(&requests, pace, Until::Time(duration / 2))?;

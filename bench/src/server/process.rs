@@ -15,7 +15,6 @@ use tidegate_test_servers::free_port;
 use super::call::Protocol;
 use crate::Outcome;
 
-/// The version of throttlecrab-server that `.ci/install-throttlecrab` builds.
 const THROTTLECRAB: &str = "throttlecrab-server-0.4.40";
 
 /// The directory of the programs that the workspace built.
@@ -24,10 +23,9 @@ const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
 /// The settings of tidegate-server.
 const SETTINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/settings.toml");
 
-/// The maximum time that a server takes to start.
 const START: Duration = Duration::from_secs(60);
 
-/// The CPU cores of the programs. If there are two cores, `taskset` assigns them.
+/// The CPU cores of the programs, which `taskset` assigns if the machine has two or more cores.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cores {
     Any,
@@ -35,19 +33,18 @@ pub(super) enum Cores {
     Shared {
         workers: usize,
     },
-    /// The servers run on the first cores of the machine. This is their number.
+    /// The servers run on this number of cores, the first cores of the machine.
     First(usize),
 }
 
 impl Cores {
-    /// Reserves the first core for all servers, and moves this process, which is the client, to the
-    /// second core.
+    /// Reserves the first core for servers, and moves this process, the client, to the second core.
     pub(super) fn choose() -> Self {
         Self::split(1, 2)
     }
 
-    /// Reserves the first cores for all servers, and moves this process, which is the client, to
-    /// the next cores. `all` is the number of cores for servers and client.
+    /// Reserves the first cores for servers, and moves this process, the client, to the next cores.
+    /// `all` is the number of cores for servers and client.
     pub(super) fn split(servers: usize, all: usize) -> Self {
         // `taskset` fails if no core is left for the client, or if the machine has fewer cores.
         match pin(&format!("{servers}-{}", all.saturating_sub(1)), std::process::id()) {
@@ -87,7 +84,7 @@ fn first(count: usize) -> String {
     format!("0-{}", count.saturating_sub(1))
 }
 
-/// Allows this process to use all cores again after a measurement of a server.
+/// Allows this process to use all cores again after a measurement.
 pub(crate) fn use_all_cores() {
     // If `taskset` does not exist, no measurement has restricted this process.
     let _ = pin("0-1023", std::process::id());
@@ -124,7 +121,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Starts tidegate-server with its store and the directory of its limits.
+    /// Starts tidegate-server with a store and a directory of limits.
     pub(super) fn tidegate(cores: Cores, store: &str, limits: &str) -> Outcome<Self> {
         let program = tidegate_server()?;
         let mut command = cores.command(&program);
@@ -158,7 +155,7 @@ impl Process {
         })
     }
 
-    /// Starts the server of throttlecrab with its default settings, and without logs of requests.
+    /// Starts throttlecrab's server with its default settings, and without logs of requests.
     pub(super) fn throttlecrab(cores: Cores, program: &PathBuf) -> Outcome<Self> {
         let ports = [free_port()?, free_port()?, free_port()?];
         let [grpc, http, resp] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
@@ -201,7 +198,7 @@ impl Process {
 }
 
 /// Returns the path of tidegate-server: the value of TIDEGATE_SERVER, or the program that the
-/// workspace built with the same profile as this program.
+/// workspace built with the profile of this program.
 fn tidegate_server() -> Outcome<PathBuf> {
     if let Some(path) = env::var_os("TIDEGATE_SERVER") {
         return Ok(path.into());
@@ -244,13 +241,11 @@ pub(super) fn cpu_time(pid: u32) -> Outcome<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// The memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Memory {
     /// The resident memory (RSS), including mapped files such as the program itself.
     pub(super) resident: u64,
-    /// The proportional memory (PSS). Memory that several processes use counts in part for each of
-    /// them.
+    /// The proportional memory (PSS), in which each of n processes counts an nth of shared memory.
     pub(super) proportional: u64,
     /// The anonymous memory, which does not belong to mapped files.
     pub(super) anonymous: u64,

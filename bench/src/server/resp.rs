@@ -1,4 +1,4 @@
-//! Implements a client for RESP. It supports only what the replies to `THROTTLE` and `INCR` need.
+//! A RESP client that supports only what the replies to `THROTTLE` and `INCR` need.
 
 use super::exchange::{Exchange, Reply};
 use crate::Outcome;
@@ -8,7 +8,6 @@ pub(super) struct Resp {
     replies: usize,
 }
 
-/// Returns a command as an array of texts.
 pub(super) fn command(arguments: &[&str]) -> Vec<u8> {
     let mut command = format!("*{}\r\n", arguments.len());
     for argument in arguments {

@@ -1,5 +1,5 @@
-//! Simulates leases on many nodes in virtual time. The simulation shows the effect of leases on a
-//! limit, and the number of calls to the server. The results do not depend on the machine.
+//! Simulates leases on many nodes in virtual time: their effect on a limit, and the number of calls
+//! to the server. The results do not depend on the machine.
 
 mod scenario;
 
@@ -49,7 +49,7 @@ impl Options {
     }
 }
 
-/// Simulates and prints. Returns `false` if `--check` is set and a target is missed.
+/// Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let mut rows = vec![];
     for &nodes in &options.nodes {
@@ -82,8 +82,8 @@ fn print_table(rows: &[(usize, Figures)], options: &Options) {
     }
 }
 
-/// Compares the figures with their targets. One target applies to all numbers of nodes. The others
-/// apply to 8 nodes.
+/// Compares the figures with their targets. One target applies to all numbers of nodes, and the
+/// others to 8 nodes.
 fn judge(rows: &[(usize, Figures)]) -> Vec<Verdict> {
     let verdict = |what, measured, max| Verdict::new(what, measured, Thousandths(max));
     let over = rows.iter().map(|(_, figures)| figures.overshoot).max().unwrap_or(0);

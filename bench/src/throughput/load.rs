@@ -14,10 +14,9 @@ use crate::Outcome;
 use crate::harness::{Server, nanos, percentile, thread_time};
 use crate::random::{random, zipf};
 
-/// The number of subjects of the loads with many subjects.
 const MANY: u64 = 100_000;
 
-/// The number of calls after which a caller yields. It measures the latency of one of these calls.
+/// A caller measures the latency of one call in `STRETCH`, and then yields.
 const STRETCH: usize = 16;
 
 /// The subjects of the calls.
@@ -49,8 +48,8 @@ impl Load {
     fn policy(self, way: Way) -> Outcome<Policy> {
         let rule = match self {
             Self::Hot => "100/1m burst 1000000000",
-            // The bucket refills so slowly that no state recovers and expires between two calls. So
-            // the comparison with `INCR`, whose keys do not expire, is fair.
+            // The bucket refills so slowly that no state recovers and expires. So the comparison
+            // with `INCR`, whose keys do not expire, is fair.
             Self::Zipf | Self::Cold => "400/24h burst 10000000",
             Self::Denied => "1/24h burst 1",
         };
@@ -65,7 +64,6 @@ impl Load {
         }
     }
 
-    /// Returns the number of the subject of a call.
     fn subject(self, number: u64) -> u64 {
         match self {
             Self::Zipf => zipf(random(number), MANY),
@@ -93,13 +91,12 @@ pub(crate) struct Sample {
     pub(crate) p99: u64,
     /// The CPU time of the server for each decision.
     pub(crate) server: u64,
-    /// The CPU time of the client for each decision. It includes the time that generates the load.
+    /// The CPU time of the client for each decision, including the time that generates the load.
     pub(crate) client: u64,
-    /// The number of decisions that were made without the server, in thousandths of all decisions.
+    /// The decisions that were made without the server, in thousandths of all decisions.
     pub(crate) local: u64,
 }
 
-/// Measures one way once.
 pub(crate) async fn sample(
     server: &Server,
     load: Load,
@@ -109,8 +106,7 @@ pub(crate) async fn sample(
 ) -> Outcome<Sample> {
     let subjects = (0..load.subjects()).map(|number| format!("user-{number:06}")).collect();
     let caller = Caller::new(way, &server.store, &server.connection, options.span());
-    // A caller with batches has many decisions in flight. So fewer callers are needed for the same
-    // number.
+    // A task with batches has many decisions in flight, so it replaces several single callers.
     let tasks = callers.div_ceil(way.decisions());
     let work = Rc::new(Work {
         load,
@@ -156,7 +152,6 @@ struct Run {
     latencies: Vec<Duration>,
 }
 
-/// Makes calls until the time is over.
 async fn drive(work: &Rc<Work>, tasks: usize, duration: Duration) -> Outcome<Run> {
     let started = Instant::now();
     let all = LocalSet::new();

@@ -16,7 +16,6 @@ use crate::{Outcome, at_least_one, block_on};
 /// The numbers of callers on the one connection.
 const CALLERS: [usize; 3] = [1, 64, 512];
 
-/// The samples by load, way and the number of callers.
 type Results = Samples<(Load, Way, usize), Sample>;
 
 #[derive(Debug, clap::Args)]
@@ -61,7 +60,7 @@ impl Options {
     }
 }
 
-/// Measures and prints. Returns `false` if `--check` is set and a target is missed.
+/// Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     block_on(compare(options))
 }

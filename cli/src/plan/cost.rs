@@ -13,7 +13,7 @@ pub const PERCENT_IN_BATCHES: u64 = 50;
 /// `docs/scale.md`. 64 callers sent single calls on one connection, and the higher result of two
 /// runs is used.
 ///
-/// A refused call takes between half of this CPU time and all of it.
+/// A refused call takes 50 to 100 percent of the CPU time of an admitted call.
 #[must_use]
 pub fn decision(policy: &Policy) -> u64 {
     match policy.rule() {
@@ -22,7 +22,7 @@ pub fn decision(policy: &Policy) -> u64 {
         Rule::IntervalBucket(_) => 1_422,
         Rule::TokenBucket(_) => 1_443,
         Rule::SlidingLog(_) if policy.rule().max_records() <= 100 => 1_781,
-        // The measurement used logs of up to 10,000 records.
+        // The measured logs had up to 10,000 records.
         _ => 2_029,
     }
 }

@@ -23,8 +23,7 @@ pub struct Bytes {
     pub entry: u64,
     /// The entry in the table of expiries.
     pub expiry: u64,
-    /// The places of the key in both tables. A place contains a pointer to an entry, and a table
-    /// has up to twice as many places as entries.
+    /// The pointers to the entries of the key. A table has up to twice as many pointers as entries.
     pub places: u64,
 }
 
@@ -58,8 +57,8 @@ pub struct Names {
 /// The bytes of an entry in a table: three words, or five words in a cluster.
 const ENTRY: u64 = 24;
 const CLUSTER_ENTRY: u64 = 40;
-/// The bytes of the places of one key in two tables. A place contains a pointer to an entry, and a
-/// table has up to twice as many places as entries.
+/// The bytes of the pointers for one key. The key has an entry in two tables, and a table has up to
+/// two pointers of 8 bytes for each entry.
 const PLACES: u64 = 2 * 2 * 8;
 /// The bytes of the object (`robj`) that Redis allocates for each value.
 const OBJECT: u64 = 16;

@@ -152,7 +152,6 @@ fn wide(number: u128) -> String {
     u64::try_from(number).map_or_else(|_| number.to_string(), thousands)
 }
 
-/// Returns a number and its noun, in the singular or in the plural.
 fn counted(number: u128, one: &str, many: &str) -> String {
     format!("{} {}", wide(number), if number == 1 { one } else { many })
 }
@@ -186,7 +185,7 @@ fn size(bytes: u128) -> String {
     format!("{}.{} {name}", wide(tenths / 10), tenths % 10)
 }
 
-/// Returns a span in the largest unit that fits into it at least twice, such as `90 s` or `2.5
+/// Returns a duration in the largest unit that fits into it at least twice, such as `90 s` or `2.5
 /// min`.
 fn span(span: Duration) -> String {
     let micros = span.as_micros();

@@ -65,8 +65,8 @@ pub fn without_login(url: &str) -> String {
     };
     let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
     let hosts = match address.rsplit_once('@') {
-        // If an `@` follows the `?`, the `?` may be a character of the password. Then it is not
-        // known where the hosts begin, so the hosts are not shown.
+        // If an `@` follows the first `?` of the URL, this `?` may be a character of the password.
+        // The hosts are not shown, because their start is not known.
         _ if query.contains('@') => "…".to_owned(),
         Some((_, hosts)) => format!("…@{hosts}"),
         None => address.to_owned(),

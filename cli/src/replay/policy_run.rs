@@ -19,8 +19,8 @@ pub struct PolicyRun {
     clock: ManualClock,
     stores: Stores,
     store: Box<dyn Store>,
-    /// The store that decided the records before the replay was restarted. Its states must be
-    /// deleted too.
+    /// The store of the first pass, if the replay was restarted to sort the records. The states in
+    /// this store must be deleted too.
     stale: Option<Box<dyn Store>>,
     tally: Tally,
     decisions: Option<Decisions>,
@@ -95,15 +95,15 @@ impl PolicyRun {
     }
 
     pub(super) fn restart(&mut self) {
-        // This cannot fail: opening a store does not connect to a server, and `new` has opened a
+        // Opening a store cannot fail here: it does not connect to a server, and `new` has opened a
         // store with the same settings.
         if let Ok(fresh) = self.stores.open(self.clock.clone()) {
             self.stale = Some(std::mem::replace(&mut self.store, fresh));
         }
         self.tally = Tally::default();
         if let Some(decisions) = &mut self.decisions {
-            // If the file of the decisions cannot be emptied, it cannot be written either. Then the
-            // next record returns the error.
+            // If the file of the decisions cannot be emptied, writing the next decision to it fails
+            // too, and that error is returned.
             let _ = decisions.clear();
         }
         if let Some(leased) = &mut self.leased {

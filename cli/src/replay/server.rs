@@ -30,7 +30,8 @@ impl Server {
             Some(password) => builder.password_if_none(password),
             None => builder,
         };
-        // `build` checks that the settings fit together.
+        // This call of `build` only checks that the settings fit together. `open` builds the
+        // stores.
         builder.clone().build().map_err(|error| format!("{error:#}"))?;
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("the runtime cannot start: {error}"))?;

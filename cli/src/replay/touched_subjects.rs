@@ -2,11 +2,11 @@ use crate::trace::Record;
 
 /// The subjects that may have a state in a store. Their states are deleted at the end.
 ///
-/// The reader of the trace also has a table of all subjects, but it returns this table only if the
-/// replay succeeds.
+/// The replay cannot use the table of subjects of the trace reader, because the reader returns its
+/// table only if the replay succeeds.
 #[derive(Debug, Default)]
 pub(super) struct TouchedSubjects {
-    /// Whether `bytes` contains the subject whose number is this index.
+    /// `seen[number]` is `true` if `bytes` contains the subject with this number.
     seen: Vec<bool>,
     /// The concatenated subjects, and the end of each subject.
     bytes: Vec<u8>,

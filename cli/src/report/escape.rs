@@ -82,7 +82,7 @@ pub fn shorten(text: &str, max: usize) -> String {
     format!("{}…{}", pieces[..head].concat(), pieces[tail..].concat())
 }
 
-/// Returns the number of pieces that together have at most `room` characters.
+/// Returns the number of pieces (characters or their escapes) that fit into `room` characters.
 fn fitting<'a>(pieces: impl Iterator<Item = &'a String>, room: usize) -> usize {
     let ends = pieces.scan(0, |end, piece| {
         *end += piece.chars().count();

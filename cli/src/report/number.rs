@@ -99,8 +99,7 @@ pub fn ratio(count: u64, each: u64) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
-/// Returns the length of `part` if `whole` has the length `length`, rounded down. If `part` is more
-/// than `whole`, the result is `length`.
+/// Returns `part / whole` of `length`, rounded down, and at most `length`.
 #[must_use]
 pub fn scaled(part: u64, whole: u64, length: u32) -> u32 {
     if part >= whole {

@@ -83,8 +83,8 @@ pub struct SettlingRun {
     pub fill: Fill,
 }
 
-/// The usage of a limit over time, in equal steps of time. Each step shows the used and the idle
-/// amount of one subject, after the decision at which the sum of both was largest.
+/// The usage of a limit over time, in equal steps of time. Each step contains the used and the idle
+/// amount of one subject after one decision: the pair with the largest sum.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Fill {
     /// The start of the first step, in microseconds since 1970.

@@ -11,10 +11,11 @@ use super::scaled_up;
 /// S(i..j) ≤ L + L·(t_j − t_i)/W      that is      L ≥ W · S(i..j) / (W + t_j − t_i)
 /// ```
 ///
-/// Let `P_j` be the sum of the costs up to request `j`. The right side of the second inequality is
-/// `W` times the slope of the line from the point `(t_i − W, P_{i−1})` to the point `(t_j, P_j)`.
-/// The steepest of these lines touches the lower convex hull of the points of all `i`. So this type
-/// stores only the corners of the hull, and finds the touched corner by a binary search.
+/// Let `P_j` be the sum of the costs up to request `j`. The smallest `L` for the requests from `i`
+/// to `j` is `W` times the slope of the line from the point `(t_i − W, P_{i−1})` to the point
+/// `(t_j, P_j)`. For a fixed `j`, the steepest of these lines touches the lower convex hull of the
+/// points `(t_i − W, P_{i−1})`. So this type stores only the corners of the hull, and finds the
+/// touched corner by a binary search.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
     hull: Vec<Corner>,
@@ -43,9 +44,9 @@ impl Bucket {
     /// Returns the index of the corner of the hull from which the line to the point `(time, sum)`
     /// is steepest.
     ///
-    /// Each edge of the hull, extended to `time`, passes below or above the point. The slopes of
-    /// the edges increase, so the edges that pass below the point come first. The result is the
-    /// corner after these edges.
+    /// Each edge of the hull, extended to `time`, passes below or above the point `(time, sum)`.
+    /// The slopes of the edges increase, so the edges that pass below the point come first. The
+    /// result is the corner after these edges.
     fn touched(&self, window: u64, time: u64, sum: u64) -> usize {
         let (mut low, mut high) = (0, self.hull.len().saturating_sub(1));
         while low < high {

@@ -33,7 +33,7 @@ use log::Log;
 pub use share::Share;
 use windows::{Counter, Fixed};
 
-/// The maximum of a window and of a time, in microseconds, and the maximum of a cost.
+/// The maximum of a window and of a time, both in microseconds, and of a cost.
 pub const MAX: u64 = 1 << 52;
 
 /// The maximum sum of the costs of one subject. Up to this sum, no intermediate result overflows.
@@ -138,7 +138,7 @@ impl Meters {
     }
 
     /// Returns, for each algorithm, the smallest limit that never refuses at least this share of
-    /// the subjects. Without requests, it is 0.
+    /// the subjects, or 0 if there were no requests.
     #[must_use]
     pub fn smallest(&self, share: Share) -> Limits {
         let smallest = |limit: &dyn Fn(&Subject) -> u64| {
@@ -152,7 +152,8 @@ impl Meters {
         }
     }
 
-    /// Returns, for each algorithm, the number of subjects that these limits never refuse.
+    /// Returns, for each algorithm, the number of subjects that the limit in `limits` never
+    /// refuses.
     #[must_use]
     pub fn content(&self, limits: &Limits) -> Limits {
         let content = |limit: u64, of: &dyn Fn(&Subject) -> u64| {

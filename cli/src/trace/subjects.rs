@@ -1,5 +1,3 @@
-//! The table of subjects. Each different subject is stored once and has a number.
-
 use std::fmt;
 use std::hash::BuildHasher;
 

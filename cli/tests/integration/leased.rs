@@ -96,7 +96,7 @@ fn far_below_the_limit_nothing_is_denied_and_hot_subjects_hardly_go_to_the_store
     for policy in ["fixed-window 10000000/1m", "token-bucket 1000000/1s", "gcra 1000000/1s"] {
         let run = replay_one(&every(50, 20_000), policy, leasing(8));
         assert_eq!((run.admitted, run.denied), (20_000, 0), "{policy}");
-        // Each node sends 32 requests to the store before the subject is hot.
+        // Each node sends 32 requests to the store before it leases chunks.
         assert!((19_000..=20_000 - 8 * 32).contains(&run.from_chunks), "{run:?}");
         assert!(run.store_calls < 1_000, "{run:?}");
     }
@@ -104,8 +104,7 @@ fn far_below_the_limit_nothing_is_denied_and_hot_subjects_hardly_go_to_the_store
 
 #[test]
 fn a_subject_that_is_not_hot_goes_to_the_store_as_without_leases() {
-    // Each node gets 31 requests of the subject per second, but only 32 requests would make the
-    // subject hot.
+    // Each node gets 31 requests of the subject per second, but would lease chunks only after 32.
     let run =
         replay_one(&every(SECOND.div_ceil(8 * 31), 2_000), "fixed-window 10000/1m", leasing(8));
     assert_eq!((run.store_calls, run.from_chunks, run.chunks), (2_000, 0, 0));
@@ -129,8 +128,8 @@ fn eight_nodes_deny_little_too_early_when_the_limit_arrives() {
     let run = replay_one(&every(2_500, 24_000), "fixed-window 24000/1m", leasing(8));
     assert!(run.chunks > 100, "{run:?}");
     assert!(run.denied_too_early <= 24_000 / 200, "{run:?}");
-    // A chunk can be the whole remaining amount. Then one node holds an amount that another node
-    // needs.
+    // With the share 1/1, a chunk can be the whole remaining amount. Then one node holds an amount
+    // that another node needs.
     let greedy = Leasing { share: "1/1".parse().unwrap(), ..leasing(8) };
     let greedy = Leasing { span: "10s".parse().unwrap(), ..greedy };
     let run = replay_one(&every(500, 12_000), "fixed-window 10000/1m", greedy);
@@ -207,7 +206,7 @@ fn gaps_of_years_are_jumped_over_and_leases_end_in_them() {
 
 #[test]
 fn a_log_has_the_same_result_each_time() {
-    // The requests come in two bursts, from 60 subjects. Some of the subjects are hot.
+    // The requests come in two bursts, from 60 subjects. The nodes lease chunks for some subjects.
     let requests: Vec<Request> = (0..8_000_u64)
         .map(|n| (MINUTE + n * 150 + n / 4_000 * SECOND, (n * n % 97 % 60) as u8, 1 + n % 3))
         .collect();
@@ -329,7 +328,7 @@ fn bad_settings_are_usage_errors_that_name_the_value_and_the_bound() {
     }
 }
 
-/// Checks that docs/guide/throughput.md contains the output of this replay.
+/// Checks that docs/guide/throughput.md contains the table that the program prints here.
 #[test]
 fn the_sample_of_a_shop_is_replayed_like_this() {
     let folder = tempfile::tempdir().unwrap();

@@ -109,9 +109,9 @@ async fn the_printed_command_runs_in_a_shell() {
     }
 }
 
-/// Runs the command, and returns `true` if the call was admitted. The output is the written value,
-/// or it consists of a byte 0, the time in 7 bytes, a byte 0, and the outcome, which is 0 if the
-/// call was admitted.
+/// Runs the command, and returns `true` if the call was admitted. If the first byte of the output
+/// is not 0, the output is the written value, and the call was admitted. Otherwise, the byte at
+/// index 9 is the outcome, and 0 means admitted.
 fn outcome(folder: &Path, command: &str) -> bool {
     let output = Command::new("sh").args(["-c", command]).current_dir(folder).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));

@@ -65,7 +65,7 @@ fn ways(requests: &[Request], policy: &str, settling: Settling) -> [SettlingRun;
 }
 
 /// Returns the numbers of a run: the admitted and denied requests and their costs, the overshoot
-/// and its part by overage, the falsely denied requests, and the idle amounts.
+/// and the part that overage causes, the falsely denied requests, and the idle amounts.
 fn numbers(run: &SettlingRun) -> [u64; 9] {
     [
         run.admitted,
@@ -94,19 +94,19 @@ fn an_example_that_can_be_followed_by_hand() {
     // are admitted. The charges are 30 at 2 s, 60 at 5 s, 10 at 6.5 s and 50 at 7 s, which is 150
     // in total.
     assert_eq!(numbers(&check), [4, 0, 150, 0, 50, 0, 0, 0, 0]);
-    // The estimate of each late cost is 40, the maximum. The first request holds 50, so the hold of
-    // 60 for the second request does not fit, although the costs of 30 and 60 would fit. The first
-    // request is settled at 30, and then the third request holds 50. So the hold of 45 for the
-    // fourth request does not fit, although its cost of 10 would fit. The idle amount is 20 for the
-    // first 2 s of the 7 s that the requests take.
+    // A request holds its known cost and 40, the maximum late cost. The first request holds 50. The
+    // second needs a hold of 60 and is denied, although the costs of 30 and 60 would fit. The first
+    // request is settled at 30, and the third holds 50. The fourth needs a hold of 45 and is
+    // denied, although its cost of 10 would fit. In the first 2 of 7 s, the idle amount is 20.
     assert_eq!(numbers(&fixed), [2, 2, 80, 70, 0, 0, 2, 40, 6]);
 }
 
 #[test]
 fn estimates_that_are_too_low_are_charged_later_and_overshoot_by_as_much() {
     let [_, fixed, _] = ways(&four(), "fixed-window 100/1m", settling(Some(10)));
-    // The holds are 20, 30 and 20, and the costs are 30, 60 and 50. The differences of 10 and 30
-    // are charged at 2 s and 5 s. Then 110 are charged, so the fourth request at 6 s does not fit.
+    // The first three requests hold 20, 30 and 20, and cost 30, 60 and 50. The differences of 10
+    // and 30 are charged at 2 s and 5 s. At 6 s, 110 are charged, so the fourth request does not
+    // fit.
     assert_eq!((fixed.admitted, fixed.overshoot, fixed.overshoot_of_overage), (3, 40, 40));
     assert_eq!((fixed.overage, fixed.idle_cost_seconds), (10 + 30 + 30, 0));
 }
@@ -114,7 +114,7 @@ fn estimates_that_are_too_low_are_charged_later_and_overshoot_by_as_much() {
 #[test]
 fn requests_end_before_others_begin_at_the_same_instant() {
     let at = |seconds: u64| (MINUTE + seconds) * 1_000_000;
-    // Each request holds 90 and uses 10 within 1 s. The second request fits if the first request
+    // Each request holds 90 and uses 10 within 1 s. The second request fits only after the first
     // has been settled.
     let requests = [(at(0), 0, 0, 10), (at(1), 0, 0, 10)];
     let [_, fixed, _] = ways(&requests, "fixed-window 100/1m", settling(Some(90)));
@@ -220,16 +220,17 @@ proptest! {
                     Way::Check => prop_assert_eq!((run.overage, run.idle_cost_seconds), (0, 0)),
                     Way::Fixed if is_upper_bound => {
                         // The interval of a bucket begins when a full bucket is charged. The meter
-                        // charges less than the policy holds, so its bucket is full more often.
-                        // Then its refill can be later than the refill of the policy, and the meter
+                        // charges less than the policy holds, so its bucket is full more often, and
+                        // its refill can be later than the refill of the policy. Then the meter
                         // shows an overshoot of up to one refill.
                         let is_by_interval = run.policy.ends_with("by-interval");
                         let max_overshoot = if is_by_interval { 300 } else { 0 };
                         prop_assert!(run.overshoot <= max_overshoot, "{}: {}", run.policy, run.overshoot);
                         prop_assert_eq!(run.overage, 0);
                     }
-                    // The charge of an overage can begin a window or an interval in the policy. The
-                    // meter can begin it at another time, so its overshoot has no exact bound.
+                    // In the policy, the charge of an overage can begin a window or an interval. In
+                    // the meter, the window or interval can begin at another time, so the overshoot
+                    // has no exact bound.
                     _ if run.policy.ends_with("anchored") || run.policy.ends_with("by-interval") => {}
                     _ => {
                         prop_assert_eq!(run.overshoot, run.overshoot_of_overage, "{}", run.policy);

@@ -103,8 +103,8 @@ async fn a_result_is_shown_although_cleaning_up_fails_and_that_is_told() {
 #[tokio::test]
 async fn a_replay_that_fails_at_a_line_leaves_nothing() {
     let server = Redis::start().await.unwrap();
-    // The malformed line follows records that are decided immediately, or records that are
-    // collected to be sorted.
+    // The records before the malformed line are decided immediately in the first case, and
+    // collected to be sorted in the second.
     for lines in [format!("{LINES}never,a\n"), format!("{LINES}11,c\nnever,a\n")] {
         let redis = run(&[&with(&server.url())[..], &["--strict"]].concat(), &lines);
         assert_eq!(redis.status.code(), Some(1));

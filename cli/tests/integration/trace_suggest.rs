@@ -42,8 +42,8 @@ fn sliding_counter(requests: &[(u64, u64)], window: u64, limit: u64) -> bool {
     })
 }
 
-/// The level of the bucket is counted in 1/window of a token, so that the refill in a microsecond
-/// is a whole number.
+/// Counts the level of the bucket in 1/`window` of a token, so that the refill in a microsecond is
+/// a whole number.
 fn token_bucket(requests: &[(u64, u64)], window: u64, limit: u64) -> bool {
     let full = limit * window;
     let mut level = full;

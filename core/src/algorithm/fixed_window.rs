@@ -181,8 +181,8 @@ impl PackedAlgorithm for FixedWindowRule {
     }
 }
 
-/// Returns the state if its window has not ended. If the clock steps back to a time before the
-/// start of this window, it stays the current window.
+/// Returns the state if its window has not ended. If the clock steps back to a time before this
+/// window, the window stays the current window.
 #[inline(always)]
 fn current(state: Option<State>, now: u64) -> Option<State> {
     state.filter(|state| now < state.ends)

@@ -70,8 +70,8 @@ impl IntervalBucketRule {
         (tokens / self.refill.get()).saturating_mul(self.period.get())
     }
 
-    /// Returns the maximum debt after a charge beyond the limit. A debt up to this maximum is
-    /// exact, and is refilled within [`MAX_SPAN`](crate::MAX_SPAN).
+    /// Returns the maximum debt after a charge beyond the limit. The state represents a debt up to
+    /// this maximum exactly, and the bucket refills it within [`MAX_SPAN`](crate::MAX_SPAN).
     fn max_debt(&self) -> u64 {
         (MAX_SPAN_MICROS / self.period).saturating_mul(self.refill.get()).min(MAX_EXACT)
     }
@@ -149,8 +149,9 @@ impl Algorithm for IntervalBucketRule {
     /// of the state. The undo of a [bucket with continuous refill](super::token_bucket) explains
     /// the reason.
     ///
-    /// The last of these refills happened at `anchor` or earlier, and two refills are at least one
-    /// period apart. So there were at most `(anchor − at) / period` refills, rounded up.
+    /// The last refill before this write happened at `anchor` or earlier, and two refills are at
+    /// least one period apart. So before the write, the charge was followed by at most `(anchor −
+    /// at) / period` refills, rounded up.
     fn undo(
         &self,
         state: &mut Option<State>,
@@ -159,8 +160,8 @@ impl Algorithm for IntervalBucketRule {
         now: u64,
     ) -> Option<u64> {
         let (written, current) = ((*state)?, self.at(*state, now)?);
-        // If a state contains a charge that was made at `at`, the period of the state ends after
-        // `at`.
+        // A charge at the time `at` writes a state whose period ends after `at`. So this state does
+        // not contain the charge.
         if at.saturating_sub(written.anchor) >= self.period.get() {
             return None;
         }

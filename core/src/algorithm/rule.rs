@@ -24,8 +24,8 @@ pub enum Rule {
     IntervalBucket(IntervalBucketRule),
 }
 
-/// Evaluates an expression with the rule of any algorithm. For a sliding log, a second expression
-/// can be given, because the state of a log cannot be packed.
+/// Evaluates an expression with the rule of any algorithm. The caller can give a second expression
+/// for the sliding log, because the state of a log cannot be packed into two words.
 macro_rules! dispatch {
     ($rule:expr, |$any:ident| $expression:expr) => {
         dispatch!($rule, |$any| $expression, log $any => $expression)

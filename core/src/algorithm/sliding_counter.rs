@@ -136,9 +136,9 @@ impl Algorithm for SlidingCounterRule {
         let Some(State { ends, previous, current }) = self.roll(state.copied(), now) else {
             return Wait::ZERO;
         };
-        // The condition is `prev·(W − e) ≤ (L − c − cur)·W`. If `cur` exceeds `L − c`, no time in
-        // this window fulfills the condition. In the next window, the count `cur` becomes `prev`,
-        // and the new `cur` is 0.
+        // The cost is admitted if `prev·(W − e) ≤ (L − c − cur)·W`. If `cur` exceeds `L − c`, this
+        // is not possible in the current window. In the next window, the count `cur` becomes
+        // `prev`, and the new `cur` is 0.
         let (fading, room, ends) = match max_before.checked_sub(current) {
             Some(room) => (previous, room, ends),
             None => (current, max_before, ends + self.window_micros()),
@@ -179,9 +179,9 @@ impl Algorithm for SlidingCounterRule {
 
     /// Refunds from the count of the window that contains `at`, the time of the charge.
     ///
-    /// If the clock stepped back before the charge, the window that contains `at` can be the
-    /// previous window, although the charge increased the count of the current window. The refund
-    /// is then too small, because the previous window counts for less and for a shorter time.
+    /// If the clock stepped back before the charge, `at` can be in the previous window, although
+    /// the charge increased the count of the current window. The refund is then too small, because
+    /// the count of the previous window has a lower weight and expires earlier.
     fn undo(
         &self,
         state: &mut Option<State>,

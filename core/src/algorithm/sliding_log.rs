@@ -98,11 +98,12 @@ impl SlidingLogRule {
             return Wait::ZERO;
         }
         let before = state.total_before(first);
-        // The cost is admitted when the record at this index and all earlier records have expired.
+        // The cost is admitted when the record at the index `last_to_expire` and all earlier
+        // records have expired.
         let last_to_expire = state.records.partition_point(|record| {
             let dropped = record.total.wrapping_sub(before);
-            // For a record before `first`, the subtraction wraps around, so that `dropped` is a
-            // huge number.
+            // For a record before `first`, the subtraction wraps around to a huge number, which the
+            // second condition recognizes.
             dropped < excess || dropped > state.sum_from(first)
         });
         match state.records.get(last_to_expire) {
@@ -152,8 +153,8 @@ impl SlidingLogRule {
     fn first_counted(&self, state: &State, now: u64) -> usize {
         let now = self.monotonic(state, now);
         let has_expired = |record: &Record| record.stamp.saturating_add(self.window) <= now;
-        // Each charge drops the expired records, so usually only few records have expired since
-        // then.
+        // Each charge drops the expired records, so usually only few records have expired since the
+        // last charge.
         let few = state.records.iter().take(FEW).position(|record| !has_expired(record));
         few.unwrap_or_else(|| state.records.partition_point(has_expired))
     }

@@ -81,8 +81,9 @@ impl TokenBucketRule {
         ticks.saturating_mul(self.tick.get())
     }
 
-    /// Returns the maximum debt after a charge beyond the limit, in units. A debt up to this
-    /// maximum is exact, and is refilled within [`MAX_SPAN`](crate::MAX_SPAN).
+    /// Returns the maximum debt after a charge beyond the limit, in units. The state represents a
+    /// debt up to this maximum exactly, and the bucket refills it within
+    /// [`MAX_SPAN`](crate::MAX_SPAN).
     fn max_debt(&self) -> u64 {
         (MAX_SPAN_MICROS / self.tick).saturating_mul(self.refill.get()).min(MAX_EXACT)
     }
@@ -136,8 +137,8 @@ impl TokenBucketRule {
         self.ticks_up(time).saturating_add(ticks).saturating_mul(self.tick.get())
     }
 
-    /// Returns the start of the tick that contains `now`, and the number of ticks from `time` to
-    /// this start. `time` is the time of a state.
+    /// Returns the start of the tick that contains `now`, and the number of ticks from `time`, the
+    /// time of a state, to this start.
     #[inline(always)]
     fn ticks_between(&self, time: u64, now: u64) -> (u64, u64) {
         // Most policies have a tick of one microsecond, which needs no division.
@@ -153,8 +154,8 @@ impl TokenBucketRule {
         if self.tick == NonZeroU64::MIN { micros } else { micros / self.tick }
     }
 
-    /// Returns `micros`, the time of a state, in ticks and rounded up. Rounding is needed only if a
-    /// policy with a finer tick wrote the state.
+    /// Converts `micros`, the time of a state, into ticks, and rounds up. The time is between two
+    /// ticks only if a policy with a finer tick wrote the state.
     #[inline(always)]
     fn ticks_up(&self, micros: u64) -> u64 {
         if self.tick == NonZeroU64::MIN { micros } else { micros.div_ceil(self.tick.get()) }
@@ -208,8 +209,8 @@ impl Algorithm for TokenBucketRule {
     }
 
     /// Returns an upper bound on the number of refunded tokens. If `amount` is below `cost`, the
-    /// refund cleared the whole debt. The debt can include a fraction of a token, and `amount` is
-    /// rounded down to whole tokens.
+    /// refund cleared the whole debt, which can include a fraction of a token. `amount` is rounded
+    /// down, so the bound is then `amount + 1`.
     fn max_refund(&self, cost: u64, amount: u64) -> u64 {
         amount + u64::from(amount < cost)
     }
@@ -235,8 +236,8 @@ impl Algorithm for TokenBucketRule {
         now: u64,
     ) -> Option<u64> {
         let written = (*state)?;
-        // If a state contains a charge that was made at `at`, the time of the state is `at` or
-        // later.
+        // A charge at the time `at` writes a state with the time `at` or a later time. So an
+        // earlier state does not contain the charge.
         let between = self.ticks_up(written.time).checked_sub(self.ticks(at))?;
         let units = |tokens: u64| tokens.saturating_mul(self.unit.get());
         let owed = units(taken).saturating_sub(between.saturating_mul(self.refill.get()));

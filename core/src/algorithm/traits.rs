@@ -54,9 +54,8 @@ pub trait Algorithm {
         phase: impl FnOnce() -> u64,
     ) -> Self::State;
 
-    /// Returns the part of `cost` that [`charge`](Self::charge) can charge beyond the limit. This
-    /// is the whole cost, except if the usage would then exceed the numbers that the state can
-    /// represent.
+    /// Returns the part of `cost` that [`charge`](Self::charge) can charge beyond the limit: the
+    /// whole cost, or less if the state could not represent the usage after the charge.
     fn chargeable(&self, state: Option<&Self::State>, cost: u64, now: u64) -> u64;
 
     /// Charges `cost` beyond the limit, and returns the new state. The cost must be
@@ -115,8 +114,8 @@ pub trait Algorithm {
     fn check(&self, state: &Self::State) -> Result<(), String>;
 }
 
-/// An algorithm with a state that fits into two words. Two words of 0 are a state without usage. It
-/// decides like no state.
+/// An algorithm with a state that fits into two words. If both words are 0, the state has no usage,
+/// and decides like a missing state.
 pub trait PackedAlgorithm: Algorithm<State: Copy> {
     /// Packs the state into two words. Returns `None` if the state does not fit.
     fn pack(state: Self::State) -> Option<[u64; 2]>;

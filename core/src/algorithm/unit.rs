@@ -7,7 +7,7 @@ use crate::time::MAX_EXACT;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Unit {
     units: u64,
-    /// 2^(63 + `shift`) divided by `units`, rounded up.
+    /// The reciprocal: 2^(63 + `shift`) divided by `units`, rounded up.
     reciprocal: u64,
     /// The position of the highest bit of `units`.
     shift: u32,
@@ -37,7 +37,6 @@ impl Unit {
     /// Source: T. Granlund, P. Montgomery, "Division by invariant integers using multiplication"
     /// (1994), theorem 4.2. Let `N` be the number of bits in the dividend, and `m` the reciprocal
     /// 2^`S` / `units`, rounded up. The quotient is exact if `m` · `units` − 2^`S` ≤ 2^(`S` − `N`).
-    ///
     /// Here `S` is 63 + `shift` and `N` is 53, so the right side is 2^(10 + `shift`). The left side
     /// is less than `units`, because `m` is rounded up by less than 1, and `units` is less than
     /// 2^(1 + `shift`).
@@ -76,8 +75,8 @@ mod tests {
             let unit = Unit::new(size);
             prop_assert_eq!(unit.get(), size);
             prop_assert_eq!(unit.whole_tokens(units), units / size);
-            // The quotient changes at each multiple of `size`, so the test also checks the numbers
-            // next to a multiple.
+            // The quotient changes at each multiple of `size`, so the test also checks a multiple
+            // and its two neighbors.
             let multiple = (times % (MAX_EXACT / size + 1)) * size;
             for near in [multiple.saturating_sub(1), multiple, (multiple + 1).min(MAX_EXACT)] {
                 prop_assert_eq!(unit.whole_tokens(near), near / size);

@@ -9,8 +9,8 @@ use crate::policy::Policy;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Charges<'a>(Repr<'a>);
 
-// The three forms of charges are nested in two enums, so that the memory store finds the fastest
-// form by one comparison.
+// The forms are nested in two enums, so that the memory store recognizes its fastest form
+// (`PerPolicy`) by one comparison.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repr<'a> {
     /// Several charges that have the same tenant, subject and cost, and different policies. The
@@ -141,8 +141,8 @@ impl<'a> Charges<'a> {
 }
 
 impl<'a> List<'a> {
-    // This method is never inlined, so that [`Charges::get`] stays short. For charges from
-    // [`Charges::per_policy`], `Charges::get` needs only a few instructions.
+    // This method is not inlined, so that [`Charges::get`] has only a few instructions for charges
+    // from [`Charges::per_policy`].
     #[inline(never)]
     fn get(&self, index: usize) -> Option<Charge<'a>> {
         match self {

@@ -46,9 +46,9 @@ pub enum Operation {
     /// Records costs that have already been incurred, even beyond the limits. No policy refuses
     /// this operation. Later decisions take the recorded costs into account.
     ///
-    /// The usage of a state has an upper bound, and the call charges a state at most up to this
-    /// bound. [`Decision::amounts`](crate::Decision::amounts) returns the amounts that were
-    /// charged.
+    /// The usage of a state has an upper bound. If a cost would exceed this bound, the call charges
+    /// only the part up to the bound. [`Decision::amounts`](crate::Decision::amounts) returns the
+    /// charged amounts.
     ///
     /// | algorithm | upper bound |
     /// |---|---|
@@ -57,8 +57,8 @@ pub enum Operation {
     /// | sliding log | 2^52 in the window. If the log has its maximum number of records, a charge moves the newest record to now, so that it counts longer |
     /// | buckets | the debt that is refilled within [`MAX_SPAN`](crate::MAX_SPAN), and at most 2^52 units of debt (without fractions, a unit is a token); whole tokens only |
     ///
-    /// The call also charges blocked subjects and shadows. It changes no block. The call returns
-    /// the verdicts that a peek of cost 0 would return after the call.
+    /// The call also charges blocked subjects and shadows, and changes no block. It returns the
+    /// verdicts that a peek of cost 0 would return after the call.
     Charge,
     /// Acquires the same amount for each charge. The amount is the maximum that all enforced
     /// policies admit, from `min` up to the lowest cost of the charges.
@@ -167,7 +167,7 @@ pub enum Operation {
 const ACQUIRES: u8 = 1;
 /// A flag: the operation makes, settles or extends a hold.
 const HOLD: u8 = 2;
-/// A flag: the operation needs a hold that an earlier call made.
+/// A flag: the operation settles or extends a hold that an earlier call made.
 const NEEDS_HOLD: u8 = 4;
 /// A flag: the decision contains the amount that was refunded or recorded for each charge.
 const AMOUNTS: u8 = 8;

@@ -87,8 +87,8 @@ mod tests {
         let start = coarse.now();
         assert!(becomes_true_within_ten_seconds(|| {
             let shown = coarse.now();
-            // The clocks `system` and `coarse` are not created at the same time, so they can differ
-            // by the time between their creations.
+            // The two clocks are created separately. Their times can differ if the thread is
+            // interrupted during a creation.
             assert!(shown <= system.now().saturating_add(Duration::from_millis(50)));
             shown >= start.saturating_add(Duration::from_millis(5))
         }));

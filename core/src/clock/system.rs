@@ -21,11 +21,11 @@ use crate::time::{MAX_EXACT, Timestamp, micros_of};
 /// reading is a system call.
 ///
 /// *Error:* While one thread calibrates the clock, another thread possibly still uses the previous
-/// calibration. Then the time that this other thread reads can be late by up to a microsecond. On
-/// some machines the counters of the processors differ, although the kernel relies on them. There,
-/// a thread that moves to another processor can see the time step back. The states of this library
-/// tolerate both errors: a step back of the clock delays a recovery by at most the length of the
-/// step.
+/// calibration. The time that this other thread reads can then be late by up to a microsecond. On
+/// some machines, the counters of the processors differ, although the kernel relies on them. A
+/// thread that moves to another processor then possibly sees the time step back. The states of this
+/// library tolerate both errors: a step back of the clock delays a recovery by at most the length
+/// of the step.
 ///
 /// ```
 /// use tidegate_core::{Clock, SystemClock};
@@ -128,10 +128,9 @@ impl Cycles {
 
     /// Returns microseconds since 1970.
     ///
-    /// A separate function handles the rare case that the calibration is not valid, so that this
-    /// function reserves no registers for that case. The counter is read first, because on some
-    /// processors the reading is a function call, and earlier values would have to be saved during
-    /// that call.
+    /// A separate function handles an invalid calibration, so that this function uses few
+    /// registers. The counter is read first, because on some processors the reading is a function
+    /// call, and earlier values would have to be saved during that call.
     #[inline]
     fn micros(&self) -> u64 {
         let cycles = self.counter.raw();
@@ -160,8 +159,8 @@ impl Cycles {
             if let Some(micros) = micros {
                 return micros;
             }
-            // Readings with the previous calibration possibly returned times up to its end, so the
-            // next calibration must not begin before that end.
+            // Earlier readings possibly returned times up to the end of the previous calibration,
+            // so the next calibration must not begin before this end.
             let begin = nanos.max(ends);
             if !self.busy.swap(true, Ordering::Acquire) {
                 if self.is_current(changes) {
@@ -181,9 +180,9 @@ impl Cycles {
     }
 
     /// Reads the counter, and immediately afterwards the system's clock, as nanoseconds since the
-    /// start of the clock. The two readings are within a microsecond, unless the thread is
-    /// interrupted several times. The counter is read first. So at the counter value of this
-    /// reading, a calibration shows at least the time that the system's clock had then.
+    /// start of the clock. The two readings are within a microsecond, except if the thread is
+    /// interrupted several times. Because the counter is read first, a calibration from these
+    /// values begins at the time of the system's clock, or slightly later.
     fn both(&self) -> (u64, u64) {
         let (mut cycles, mut nanos) = (0, 0);
         for _ in 0..4 {
@@ -204,8 +203,8 @@ impl Cycles {
         if changes.is_multiple_of(2) { one } else { other }
     }
 
-    /// Returns `true` if the number of replacements is still `changes`. In this case, no thread has
-    /// overwritten the calibration that was current after `changes` replacements.
+    /// Returns `true` if no thread has replaced the calibration since the caller read `changes`.
+    /// All values that the caller read from the calibration then belong together.
     #[inline]
     fn is_current(&self, changes: u64) -> bool {
         fence(Ordering::Acquire);
@@ -224,7 +223,7 @@ impl Line {
     fn at(&self, cycles: u64) -> Option<u64> {
         let since = cycles.wrapping_sub(self.cycles.load(Ordering::Relaxed));
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        // The product fits in 64 bits. It is at most the length of the calibration, 10,000 µs, in
+        // The product fits in 64 bits, because a calibration lasts 10,000 µs, and the product is in
         // units of 2^-40 µs.
         (since < load(&self.length)).then(|| {
             load(&self.micros) + ((load(&self.fraction) + since * load(&self.slope)) >> 40)

@@ -25,8 +25,8 @@ use crate::time::Wait;
 ///
 /// A decision with one or two verdicts needs no allocation. A decision with up to four verdicts
 /// needs one allocation, and a larger decision needs two.
-// One verdict is stored inline because each layer moves decisions, and most decisions have one
-// verdict.
+// Each layer moves decisions, and most decisions have one verdict. So a decision stores up to two
+// verdicts inline, and all rare parts in a box.
 #[must_use = "a decision that is not checked limits nothing"]
 #[derive(Clone)]
 pub struct Decision(Repr);
@@ -199,8 +199,8 @@ impl Decision {
     #[must_use]
     #[inline]
     pub fn is_allowed(&self) -> bool {
-        // The inline verdicts are not read in a loop. So if a decision was just built, the compiler
-        // can drop all fields that this method does not read.
+        // This method reads the inline verdicts without a loop. So if a decision was just built,
+        // the compiler can drop all fields that the method does not read.
         match &self.0 {
             Repr::One(verdict) => verdict.passes(),
             Repr::Two([one, other]) => one.passes() && other.passes(),

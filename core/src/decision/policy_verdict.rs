@@ -134,8 +134,8 @@ impl<'a> PolicyVerdict<'a> {
     #[must_use]
     pub fn next_after(&self) -> Duration {
         let full = self.reset_after().max(self.blocked_for());
-        // A cost of 0 is never denied, so a denied charge has a cost of at least 1. After the wait
-        // `retry_after`, the policy admits at least 1 more than now.
+        // A denied cost is above the remaining amount, and is admitted after `retry_after`. So the
+        // policy then admits more than now.
         let retry = self.retry_after().filter(|_| self.outcome() == Outcome::Denied);
         let bound = retry.map_or(full, |retry| retry.min(full));
         if !self.blocked_for().is_zero() {
@@ -145,8 +145,8 @@ impl<'a> PolicyVerdict<'a> {
         let Some(others) = missing.checked_sub(1) else {
             return Duration::ZERO;
         };
-        // The bucket is full after `full`. The next token is refilled before all other missing
-        // tokens, so the time in which the other tokens are refilled is subtracted from `full`.
+        // The bucket is full after the time `full`. The next token is refilled first, so the refill
+        // time of all other missing tokens is subtracted from `full`.
         let after_the_next = match self.policy.rule() {
             _ if self.policy.shards().is_some() => 0,
             Rule::TokenBucket(rule) => rule.refill_time(others),

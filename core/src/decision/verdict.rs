@@ -8,8 +8,8 @@ use crate::time::{Wait, micros_of_ceil};
 
 /// The answer of one policy to one charge of a call.
 ///
-/// A store that does not use [`engine::decide`](crate::engine::decide) builds its verdicts with
-/// these methods:
+/// A store that does not use [`engine::decide`](crate::engine::decide) builds its verdicts as in
+/// this example:
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,7 +80,8 @@ impl Flags {
 
     #[inline]
     const fn refuses(self) -> bool {
-        // `SHADOW` is the highest of these three flags, so that one comparison shows a refusal.
+        // `SHADOW` is a higher bit than `DENIED` and `BLOCKED`, so that one comparison recognizes a
+        // refusal.
         let these = self.0 & (Self::DENIED | Self::BLOCKED | Self::SHADOW);
         these != 0 && these < Self::SHADOW
     }

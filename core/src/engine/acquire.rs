@@ -10,9 +10,8 @@ use crate::decision::{Decision, Outcome, Verdict};
 use crate::error::Error;
 use crate::time::Wait;
 
-/// Makes the admitted charges if each enforced policy admits its charges within `max_wait`.
-/// Otherwise makes no charge. In both cases, a denial blocks the subject if the denying policy has
-/// a block.
+/// Makes all admitted charges if each enforced policy admits its charges within `max_wait`, and
+/// otherwise no charge. If a policy with a block denies a charge, also blocks the subject.
 pub(super) fn acquire(
     charges: Charges<'_>,
     now: u64,
@@ -69,8 +68,8 @@ fn with_wait(decision: Decision, wait: Wait) -> Decision {
 }
 
 impl Evaluated {
-    /// Returns `true` if the charge changes its record. `is_allowed` says whether the decision
-    /// allows the whole call.
+    /// Returns `true` if the record must be written, either to make the charge or to block the
+    /// subject. `is_allowed` says whether the decision allows the whole call.
     fn is_written(&self, charge: &Charge<'_>, is_allowed: bool) -> bool {
         match self.outcome {
             _ if self.cost == 0 => false,
@@ -96,8 +95,8 @@ pub(super) fn acquire_up_to(
     now: u64,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
-    // If the maximum is below `min`, `amount` becomes `min`. At least one policy then denies this
-    // amount, and the verdicts say why.
+    // If the maximum is below `min`, the engine tries `min`. At least one policy denies this
+    // amount, so that the verdicts contain the reason of the refusal.
     let amount = admissible_amount(charges, now, records).max(min);
     let cost = |charge: Charge<'_>| if charge.is_check_only { charge.cost } else { amount };
     let charges: PerCharge<Charge<'_>> =

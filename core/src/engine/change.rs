@@ -57,7 +57,8 @@ pub(super) fn undo(
     now: u64,
     records: &mut impl Records,
 ) -> Decision {
-    // The acquire charged the sum of the costs to each state, so the undo reverts this sum.
+    // The acquire charged each state once, with the total cost of its charges, so the undo reverts
+    // this total.
     let evaluated = evaluate_all(charges, now, Wait::ZERO, records);
     let undo = |(index, (charge, evaluated)): (usize, (Charge<'_>, &Evaluated))| {
         let cost = evaluated.cost;

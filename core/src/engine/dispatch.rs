@@ -96,8 +96,8 @@ fn name<A: Algorithm>(_: &A) -> &'static str {
     A::NAME
 }
 
-/// Each method calls the method of [`Algorithm`] with the same purpose. It treats a state of
-/// another algorithm like a missing state.
+/// Each method calls the corresponding method of the rule's [`Algorithm`]. A state of another
+/// algorithm is treated like a missing state.
 impl Rule {
     pub(super) fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {
         dispatch!(self, |rule| rule.wait(own(rule, state), cost, now))

@@ -8,9 +8,9 @@ use crate::decision::Outcome;
 use crate::time::Wait;
 
 pub(super) struct Evaluated {
-    /// The index of the first charge of the call that has the same state as this charge.
+    /// The index of the first charge of the call that has the same state as the evaluated charge.
     pub(super) first: usize,
-    /// The sum of the costs of all charges of the call that have the same state as this charge.
+    /// The total cost of all charges of the call that have the same state as the evaluated charge.
     pub(super) cost: u64,
     /// The time until the state admits the cost, regardless of a block.
     pub(super) wait: Wait,
@@ -35,8 +35,8 @@ impl Waits {
     pub(super) const PLAIN: Self = Self { max: Wait::ZERO, counts_on_lapses: false };
 
     /// Creates the settings for an acquire, or for a reservation if `max` is not zero. The wait of
-    /// a reservation must not depend on open holds that will lapse, because such a hold can still
-    /// be extended.
+    /// a reservation must not depend on future lapses of open holds, because a client can still
+    /// extend these holds.
     pub(super) fn up_to(max: Wait) -> Self {
         Self { max, counts_on_lapses: max.is_zero() }
     }

@@ -1,33 +1,33 @@
 //! Packed states, and the fast path: the shortest way to decide on a packed state.
 //!
 //! A store with millions of states needs small states. In most calls, a single charge goes to a
-//! state that the same policy wrote. This module decides such calls. [`decide`](super::decide)
-//! executes all other calls.
+//! state that the same policy wrote. This module decides only such calls, and
+//! [`decide`](super::decide) all others.
 //!
 //! # Cost
 //!
-//! The cost of the fast path is its number of instructions. If all calls have the same subject,
-//! this number limits the rate of decisions. If the calls have many subjects, each decision waits
-//! about 100 ns for memory. During this wait, the processor executes about 250 instructions ahead.
-//! If the next decision accesses its memory within these instructions, the two decisions wait
-//! concurrently. These rules keep the number of instructions low:
+//! If all calls have the same subject, the number of instructions of the fast path limits the rate
+//! of decisions. If the calls have many subjects, each decision waits about 100 ns for memory,
+//! while the processor executes about 250 instructions ahead. If the next decision accesses its
+//! memory within these instructions, the two decisions wait concurrently. Therefore these rules
+//! keep the number of instructions low:
 //!
 //! * The fast path is inlined into the caller, including the decision on a token bucket, a sliding
 //!   counter or a fixed window. The compiler then drops results that the caller does not use. Each
 //!   call site has 1.5 kB of code. The crate has no feature that disables the inlining, because a
 //!   dependency that enables the feature would change the speed for the whole program.
-//! * A rare case calls a function that is not inlined, in tail position. This function takes the
-//!   parts of a charge, because a reference to the call would force the call into memory. It
-//!   returns a type of its own (`OutOfLine`), because with a shared return type both paths would
-//!   write to the memory for the caller's result.
+//! * A function for a rare case is not inlined, and is called in tail position. It takes the parts
+//!   of a charge, because a reference to the call would force the call into memory. It returns a
+//!   type of its own (`OutOfLine` in the memory store). With the same return type, the fast path
+//!   would also write its result to memory.
 //! * A result that the caller drops must be cheap to drop inline. So an error consists of two small
 //!   boxes, and the rare parts of a decision are behind one box.
 //! * In `decide_inline`, the code of each algorithm returns by itself. If the code of all
 //!   algorithms ended in one common return, it would pass its results to this return through
 //!   memory.
 //! * Divisors are `NonZero`. A division that can panic is executed even if its result is not used.
-//! * A verdict is five whole words, so that copies move whole words. A load of 16 bytes would stall
-//!   if its two words had just been stored separately.
+//! * A verdict is five whole words, and copies move whole words. A load of 16 bytes would stall if
+//!   its two words had just been stored separately.
 //!
 //! After a change of this module, count the instructions with `.ci/instructions`.
 

@@ -81,7 +81,8 @@ fn make(
             let take = Take::new(now, cost);
             holds.add(StateHold { key, take, spent: 0, lapses_at, expires_at })
         };
-        // The call to `execute` above has created this record, and has made room for the hold.
+        // `execute` has already created this record and has made room for the hold, so this update
+        // cannot fail.
         records.update(index, |record| held.number = record.change_holds(now, add));
     }
     records.remember(RememberedCall {
@@ -114,8 +115,7 @@ fn check_open_holds(
     Ok(())
 }
 
-/// Returns the time at which a hold expires. Between its lapse and its expiry, one time to live
-/// passes.
+/// Returns the time at which a hold expires: one time to live after its lapse.
 fn expiry(lapses_at: u64, id: CallId<'_>) -> u64 {
     lapses_at.saturating_add(micros_of_ceil(id.ttl))
 }
@@ -248,7 +248,7 @@ fn settle(
 
 impl HeldCharge {
     /// Returns the change to the state if the actual cost of the charge is `total`. `is_final` is
-    /// `true` for a settlement, and `false` if the cost is only settled so far.
+    /// `true` for a settlement, and `false` for a cost that is only settled so far.
     ///
     /// `refunded` is the amount that was refunded when the hold lapsed. It is `None` if the state
     /// no longer contains the hold, for example after a reset.
@@ -293,9 +293,9 @@ impl Finder {
     }
 }
 
-/// Refunds all lapsed holds on the states of a call that settles a hold. For each charge, returns
-/// the amount of the settled hold that was refunded when it lapsed. The amount is `None` if the
-/// state was reset: see [`HeldCharge::change_to`].
+/// Refunds all lapsed holds on the states of `call`, which settles a hold. For each charge, returns
+/// the amount of the settled hold that was refunded at its lapse, or `None` if the state was reset:
+/// see [`HeldCharge::change_to`].
 fn refund_lapsed(
     call: &Call<'_>,
     finder: &Finder,
@@ -313,8 +313,8 @@ fn refund_lapsed(
     call.charges.iter().enumerate().map(refunded).collect()
 }
 
-/// Applies `changes(index)` to the hold on the state of each charge, if the state contains the
-/// hold. If the change returns `None`, removes the hold from the state.
+/// For each charge, applies `changes(index)` to the hold on the charge's state, if the state
+/// contains the hold. If the result is `None`, removes the hold from the state.
 fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
     call: &Call<'_>,
     finder: &Finder,
@@ -334,7 +334,8 @@ fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
     }
 }
 
-/// Prolongs the epoch of each state of the hold, so that it does not end before `expires_at`.
+/// Prolongs the epoch of each state of the hold, so that it does not end before `expires_at`, when
+/// the hold expires.
 fn prolong_epochs(
     call: &Call<'_>,
     finder: &Finder,
@@ -354,8 +355,8 @@ fn prolong_epochs(
     }
 }
 
-/// Returns the number of a new epoch that begins with the hold `key`. The number also depends on
-/// the time, because a client can use the id of the hold again for a later hold.
+/// Returns the number of the epoch that begins with the hold `key`. The number also depends on the
+/// time, because a client can use the same id for a later hold, whose key is then equal.
 fn epoch_of(key: &HoldKey, now: u64) -> u64 {
     key.first_chunk().map_or(now, |bytes| u64::from_le_bytes(*bytes) ^ now)
 }

@@ -66,8 +66,8 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// Returns an error of kind [`ErrorKind::ForeignValue`] if no record can consist of these
-    /// parts. The message names the wrong value and its bound. Wrong values are:
+    /// Returns an error of kind [`ErrorKind::ForeignValue`] if the values cannot be parts of a
+    /// record. The message names the wrong value and its bound. Wrong values are:
     ///
     /// * a state of another algorithm
     /// * a time later than every time that the policy can store
@@ -75,8 +75,8 @@ impl Record {
     /// * an end of a window at which no window of the policy can end
     /// * a log that is empty, too long or not in order
     ///
-    /// A count above the limit of the policy is valid, because the limit was possibly higher
-    /// before.
+    /// A count above the limit of the policy is valid, because the limit was possibly higher when
+    /// the count was written.
     pub fn restore(
         policy: &Policy,
         state: Option<State>,
@@ -252,8 +252,9 @@ impl Record {
         }
     }
 
-    /// Returns the time at which the state recovers under the policy that wrote it. Returns `None`
-    /// if `policy` is that policy.
+    /// Returns the time at which the state recovers under the policy that wrote it, or `None` if
+    /// this policy is `policy`. From this time, [`state_under`](Self::state_under) ignores the
+    /// state.
     pub(super) fn ends_at(&self, policy: &Policy, now: u64) -> Option<u64> {
         if self.is_of(policy) {
             return None;

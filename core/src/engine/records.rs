@@ -23,7 +23,7 @@ pub trait Records {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no room. The caller then writes nothing.
+    /// Returns an error if there is no room. The engine then writes nothing.
     fn make_room(&mut self, indices: &[usize]) -> Result<(), Error>;
 
     /// Changes the record of the charge at `index`. If there is no record, first creates an empty
@@ -56,7 +56,7 @@ pub trait Records {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no room. The caller then writes nothing.
+    /// Returns an error if there is no room. The engine then writes nothing.
     fn make_room_to_remember(&mut self) -> Result<(), Error> {
         Ok(())
     }

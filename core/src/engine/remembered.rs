@@ -9,7 +9,7 @@ use crate::decision::Decision;
 pub struct RememberedCall {
     /// The digest of the call: see [`Call::fingerprint`](crate::Call::fingerprint).
     pub fingerprint: [u8; 20],
-    /// The time from which the call is forgotten, in microseconds since 1970. The time can be after
+    /// The time at which the store forgets the call, in microseconds since 1970. It can be after
     /// [`Timestamp::MAX`](crate::Timestamp::MAX).
     pub expires_at_micros: u64,
     /// The answer to the call.

@@ -37,8 +37,8 @@ pub(super) fn report(
 }
 
 /// Returns the verdicts that a peek with a cost of 0 would return now, after an operation. The
-/// waits of these verdicts do not depend on future lapses, because the store remembers the answer
-/// to a settlement, and this answer must not depend on other holds.
+/// waits ignore future lapses: the store remembers the answer to a settlement, and this answer must
+/// not depend on other holds.
 pub(super) fn report_after(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
     Decision::new(charges.iter().enumerate().map(|(index, charge)| {
         let evaluated = evaluate(&charge, index, 0, records.get(index), now, Waits::PLAIN);

@@ -25,8 +25,8 @@ const MAX_UNSPENT: u64 = 2 * MAX_EXACT;
 /// A digest of the slot key and the id of a hold.
 pub(super) type HoldKey = [u8; 20];
 
-/// The key that orders the holds of a state: a time, and the number of the hold. If the times of
-/// two holds are equal, the older hold is first, because it has the lower number.
+/// The key that orders the holds of a state: the time of the lapse or of the expiry, and the number
+/// of the hold. An older hold has a lower number.
 type Place = (u64, u64);
 
 /// The part of a hold that belongs to one state. A hold with several charges has one part in the
@@ -44,7 +44,8 @@ pub(super) struct StateHold {
 pub(super) struct StateHolds {
     /// The open holds, in the order of their lapses.
     open: BTreeMap<Place, StateHold>,
-    /// The lapsed holds and the amounts that were refunded, in the order in which the holds expire.
+    /// The lapsed holds that have not expired, each with the amount that was refunded at its lapse.
+    /// They are ordered by their expiry.
     lapsed: BTreeMap<Place, (StateHold, u64)>,
     next_number: u64,
     unspent: u64,
@@ -55,9 +56,9 @@ pub(super) struct StateHolds {
     epoch: Option<Epoch>,
 }
 
-/// The sum of the refunds of a state that has holds, and the time of the last refund. A refund does
-/// not name a charge, so it has possibly refunded a hold. When the hold lapses or is settled, these
-/// refunds are deducted.
+/// The total amount of the refunds of a state with holds, and the time of the last refund. A refund
+/// does not name a charge, so it has possibly refunded a hold. Therefore this amount is deducted
+/// when a hold lapses or is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Refunds {
     amount: u64,
@@ -65,12 +66,12 @@ struct Refunds {
 }
 
 /// The time between two resets of a state with holds. If the policy does not refund lapsed holds,
-/// the state does not store its holds. Instead, each hold stores the number of the epoch. If the
-/// numbers differ at the settlement, the state was reset after the hold.
+/// the state does not store its holds. Instead, each hold stores the number of its epoch. If the
+/// state has no epoch with this number at the settlement, the state was reset after the hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Epoch {
     number: u64,
-    /// The time at which the epoch ends. All its holds have expired then.
+    /// The time at which the epoch ends. All holds of the epoch have expired by then.
     ends_at: u64,
     refunds: Refunds,
 }
@@ -161,8 +162,8 @@ impl StateHolds {
         due.fold(self.unspent, |unspent, (_, hold)| unspent.saturating_sub(hold.unspent()))
     }
 
-    /// Returns the time until a cost is admitted, with the lapses of open holds. `wait` is the time
-    /// without any lapse. `state` is the state at `now`.
+    /// Returns the time until a cost is admitted, if no open hold is settled or extended before it
+    /// lapses. `wait` is the time without any lapse. `state` is the state at `now`.
     ///
     /// Only the first [`MAX_COUNTED_LAPSES`] lapses are used. Further lapses could only shorten the
     /// wait.
@@ -309,8 +310,8 @@ impl StateHolds {
     }
 }
 
-/// The data by which a hold is found on its state. The remembered call of the hold contains this
-/// data.
+/// The data with which a settlement finds a hold on its state. The remembered call of the hold
+/// contains this data.
 pub(super) struct KnownHold {
     pub(super) key: HoldKey,
     pub(super) number: u64,
@@ -349,8 +350,8 @@ impl OpenHolds {
         self.holds.add(StateHold { key, take, spent, lapses_at, expires_at: lapses_at });
     }
 
-    /// Returns the time until `policy` admits a cost, with the lapses of the holds. `wait` is the
-    /// time without any lapse.
+    /// Returns the time until `policy` admits a cost, if no hold is settled or extended before it
+    /// lapses. `wait` is the time without any lapse.
     #[must_use]
     pub fn wait(&self, policy: &Policy, cost: u64, now: u64, wait: Wait) -> Wait {
         self.holds.wait(self.state.clone(), policy.rule(), cost, now, wait)

@@ -13,10 +13,10 @@ pub(in crate::layers) type KeyGenerations = SmallVec<[u64; 4]>;
 /// A counter for each group of keys. The counter of a group counts the calls that have possibly
 /// changed states of the keys in this group.
 ///
-/// The value of a key selects its group, and the count of the group is the *generation* of the key.
-/// An answer of the store is valid while each key of the call still has the generation that it had
-/// before the call was sent. So if a generation changes while the answer is in flight, the answer
-/// is discarded. No invalidation message is needed.
+/// Each key belongs to one group. The count of the group is the *generation* of the key. An answer
+/// of the store is valid while each key of the call still has the generation that it had before the
+/// call was sent. So if a generation changes while the answer is in flight, the answer is
+/// discarded. No invalidation message is needed.
 #[derive(Debug)]
 pub(in crate::layers) struct Generations {
     counts: Box<[AtomicU64]>,

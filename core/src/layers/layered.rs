@@ -101,7 +101,7 @@ pub trait Layer<S: Store>: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// Returns an error of kind [`Unsupported`](crate::ErrorKind::Unsupported) if the store cannot
-    /// keep such states.
+    /// keep states of this policy.
     fn supports(&self, inner: &S, policy: &Policy) -> Result<(), Error> {
         inner.supports(policy)
     }

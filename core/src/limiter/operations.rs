@@ -124,9 +124,8 @@ operations! {
     block_at_least(span: Duration) -> Receipt = Operation::BlockAtLeast { span };
 }
 
-/// Defines two `async` methods for each row of the macro call. The method of [`Request`] consumes
-/// the request, and the method of [`MultiRequest`] borrows the request. The code of a row uses a
-/// reference to the request.
+/// Like `operations!`, but defines `async` methods. The code of a row uses a reference to the
+/// request.
 macro_rules! async_operations {
     ([$($bound:tt)+] $(
         #[doc = $summary:literal]

@@ -1,5 +1,6 @@
-//! Policies for costs that are admitted first and used later. A delayed policy is stricter than the
-//! original policy, so that the costs keep the original limit at the times at which they are used.
+//! Policies for costs that are admitted first and used later, such as the chunks of leases. A
+//! delayed policy is stricter, so that the original limit is kept at the times at which the costs
+//! are used.
 
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ impl Policy {
     /// which every decision is exact.
     pub(crate) fn delayed_by(&self, delay: Duration) -> Result<Self, PolicyError> {
         let algorithm: Algorithm = match self.algorithm().clone() {
-            // The policy stays the same, because a cost is used in the window that admitted it: a
-            // leased chunk never outlives its fixed window.
+            // The policy stays the same, because a leased chunk never outlives its fixed window: a
+            // cost is used in the window that admitted it.
             Algorithm::FixedWindow(_) => return Ok(self.clone()),
             Algorithm::SlidingLog(log) => {
                 spec::SlidingLog { window: longer(log.window, delay), ..log }.into()

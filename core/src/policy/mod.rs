@@ -284,8 +284,8 @@ impl Policy {
         self.refresh_identity();
     }
 
-    /// Computes the hashes again. If the policy has no given name, also computes the name again,
-    /// because it is the text of the policy.
+    /// Updates the hashes after a change of the settings. If the policy has no given name, also
+    /// updates the name, because the name is the text of the policy.
     fn refresh_identity(&mut self) {
         let text = print::Unnamed(self).to_string();
         let inner = Arc::make_mut(&mut self.0);
@@ -349,9 +349,9 @@ impl Policy {
         self.0.settings_hash
     }
 
-    /// Returns `true` if both policies have the same states. This is the case if their
+    /// Returns `true` if both policies have the same states, because their
     /// [`state_name`](Self::state_name)s are equal. The function compares the parts of the names,
-    /// which is faster than to build the names.
+    /// which is faster than building the names.
     #[must_use]
     #[inline]
     pub fn shares_state_with(&self, other: &Self) -> bool {
@@ -505,9 +505,9 @@ impl Inner {
         self.split.as_deref_mut().into_iter().flat_map(|split| &mut split.shares)
     }
 
-    /// Sets the hashes. If the policy has no given name, also sets its name to `name`. `name` is
-    /// the text of the whole policy. `settings` is the text of this policy, which differs from
-    /// `name` if this policy is a share.
+    /// Sets the hashes. If the policy has no given name, also sets its name to `name`, the text of
+    /// the whole policy. `settings` is the text of this policy itself. It differs from `name` if
+    /// this policy is a share.
     fn set_identity(&mut self, name: &str, settings: &str) {
         if !self.is_named {
             self.name = name.into();

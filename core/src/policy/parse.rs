@@ -80,7 +80,7 @@ impl Word<'_> {
 struct Parser<'t> {
     text: &'t str,
     at: usize,
-    /// The positions of the numbers and of the name in the text. An error about such a part marks
+    /// The positions of the numbers and of the name in the text. An error about one of them marks
     /// its position.
     spans: Vec<(Part, Range<usize>)>,
 }

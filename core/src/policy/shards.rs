@@ -116,8 +116,8 @@ impl Policy {
     /// | largest cost | the largest share | the share of the subject's shard | the limit |
     ///
     /// **Together, the shards never admit more than the limit.** The shares are whole numbers, and
-    /// their sum is the limit: a limit of 11 over 10 shards gives one share of 2 and nine shares of
-    /// 1. The rate of a bucket is split into equal, exact shares.
+    /// their sum is the limit: of a limit of 11, one shard gets 2 and nine shards get 1 each. The
+    /// rate of a bucket is split into equal, exact shares.
     ///
     /// If the limit is too small for all shards, some shards are not used. For example, a limit of
     /// 3 over 10 shards uses 3 shards. The same is true for a bucket by intervals with 3 tokens per
@@ -132,7 +132,7 @@ impl Policy {
     /// A verdict on a split limit describes only the shards that were called:
     ///
     /// * `remaining` and `reset_after` describe the shard that was called last, so `remaining` is a
-    ///   lower bound.
+    ///   lower bound for the whole limit.
     /// * `retry_after` is the wait until one of the called shards admits the cost. A cost above the
     ///   largest share is never admitted, even if the cost is below the limit.
     /// * One shard can refuse although another shard would admit the request. A [deny

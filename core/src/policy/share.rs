@@ -10,7 +10,7 @@ use super::rule::gcd;
 use super::spec::{self, Algorithm};
 use crate::time::micros_of;
 
-/// A share of a limit, such as a third of the limit.
+/// A fraction of a limit, such as a third.
 ///
 /// If each of `n` nodes has a share of `1/n`, the nodes together admit at most the limit, without
 /// communication.
@@ -104,10 +104,10 @@ impl Policy {
     /// The rate of a bucket is scaled exactly. If necessary, the period becomes longer: a third of
     /// 10 tokens per second is 10 tokens per 3 seconds.
     ///
-    /// A bucket that refills by intervals would lose tokens if a step refilled more tokens than its
-    /// capacity. In this case, its steps are smaller and shorter, and its rate can be lower than
-    /// the exact share: a third of 10 tokens per second with a capacity of 10 is 3 tokens per
-    /// second with a capacity of 3.
+    /// A bucket that refills by intervals would lose tokens if one refill exceeded its capacity. In
+    /// this case, the refills are smaller and more frequent, and the rate can be lower than the
+    /// exact share: a third of 10 tokens per second with a capacity of 10 is 3 tokens per second
+    /// with a capacity of 3.
     ///
     /// ```
     /// use tidegate_core::{Policy, Share};
@@ -203,10 +203,9 @@ impl Rate {
         Self { refill: self.refill * part / common, period: self.period * (of / common) }
     }
 
-    /// Returns a rate that refills at most `max` tokens together, and is not above this rate. The
-    /// new period is a multiple of `every`. If `refill` is above `max`, the new rate is `max`
-    /// tokens per period, and can be lower. `max` is the capacity of the bucket: if more tokens
-    /// were refilled together, the bucket would lose them.
+    /// Returns a rate that refills at most `max` tokens together, because more tokens would not fit
+    /// into the bucket, whose capacity is `max`. The new rate is at most this rate, and its period
+    /// is a multiple of `every`.
     fn in_lumps_of(self, max: u64, every: Duration) -> Self {
         let (max, every) = (u128::from(max), u128::from(micros_of(every)));
         if self.refill <= max {
@@ -321,8 +320,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_an_error_that_says_so() {
-        // Two fifths of the rate is 2 tokens per 5 periods. This new period is longer than 71
-        // years. It cannot be halved, because its number of microseconds is odd.
+        // Two fifths of the rate are 2 tokens per 5 periods, which are longer than 71 years. The
+        // time for 1 token is not a whole number of microseconds.
         let years = Duration::from_micros(23 * 31_536_000_000_000 + 1);
         let policy = Policy::new("a", spec::TokenBucket::new(1, years).burst(3)).unwrap();
         let error = policy.scaled_to(Share::new(2, 5).unwrap()).unwrap_err();

@@ -16,8 +16,7 @@ pub(super) struct Split {
     pub(super) shares: Box<[Policy]>,
 }
 
-/// Compares two splits without their shares. The shares need no comparison, because they follow
-/// from the shards and the policy.
+/// Compares only the shards, because the shares follow from the shards and the policy.
 impl PartialEq for Split {
     fn eq(&self, other: &Self) -> bool {
         self.shards == other.shards

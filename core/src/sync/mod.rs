@@ -10,9 +10,9 @@
 //! With the feature `_simulation`, the simulation of the testkit chooses the seeds of the hashers.
 //! Only that simulation enables the feature.
 //!
-//! The following types and code do not use this module, so that `shuttle` does not control them:
+//! `shuttle` does not control the following types and code, because they do not use this module:
 //!
-//! * `Arc`, and counters that are only read as statistics. No step of a test depends on their
+//! * `Arc`, and counters that are only read as statistics. No schedule test depends on their
 //!   values.
 //! * Tokio's `oneshot` and `Notify`, which need no runtime. The schedule tests do not explore the
 //!   interleavings within these types.

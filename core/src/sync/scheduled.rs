@@ -21,8 +21,8 @@ struct Runtime {
     now: Duration,
     timers: BTreeMap<TimerKey, Waker>,
     next_number: u64,
-    /// Wakes the task of [`run_timers`] when a timer is created. This task waits if there are no
-    /// timers.
+    /// Wakes the task of [`run_timers`], which waits while there are no timers. It is woken when a
+    /// timer is created.
     driver: Option<Waker>,
     tasks: Vec<AbortHandle>,
 }
@@ -74,8 +74,8 @@ pub async fn run_timers() {
             })
         });
         until_next.await;
-        // After `yield_now`, the scheduler continues this task only when no other task can run.
-        // Until then, the next timer can have changed.
+        // After `yield_now`, the scheduler continues this task only when no other task can run. The
+        // other tasks have possibly changed the timers, so the next timer is read again.
         yield_now().await;
         let next = with(|runtime| runtime.timers.first_key_value().map(|((end, _), _)| *end));
         if let Some(end) = next {
@@ -84,8 +84,8 @@ pub async fn run_timers() {
     }
 }
 
-/// Drops all tasks that [`Handle`] has spawned. A task can be at any point at which it waits. This
-/// simulates the panic of a store or the end of a runtime.
+/// Drops all tasks that [`Handle`] has spawned, at whatever point each task waits. This simulates
+/// the panic of a store or the end of a runtime.
 pub fn cancel_tasks() {
     let tasks = with(|runtime| std::mem::take(&mut runtime.tasks));
     for task in tasks {

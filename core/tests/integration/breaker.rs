@@ -176,8 +176,9 @@ fn an_invalid_call_neither_ends_a_run_of_failures_nor_a_probe() {
     });
 }
 
-/// An error of the kind `Misconfigured`, such as a wrong password, must not open the circuit. An
-/// open circuit answers with `CircuitOpen`, and a failure policy would hide that error.
+/// An error of the kind `Misconfigured`, such as a wrong password, must not open the circuit. With
+/// an open circuit, calls fail with `CircuitOpen`, and a failure policy would hide the wrong
+/// password.
 #[test]
 fn misconfigured_errors_open_no_circuit() {
     crate::run(async {
@@ -326,8 +327,8 @@ fn check_half_open_under_load(probes: u32) {
                 start.wait();
                 let answer = bench.store.decide(Call::acquire(&charges)).into_ready();
                 let is_probe = answer.is_err();
-                // Each caller keeps its answer until all callers have called, so that no probe ends
-                // before that.
+                // Each caller keeps its answer until all callers have called. Otherwise a probe
+                // could end, and a later caller could send another probe.
                 start.wait();
                 drop(answer);
                 is_probe

@@ -63,7 +63,7 @@ proptest! {
         for _ in 0..rounds * 4 {
             costs.iter().for_each(|&cost| estimator.observe("", cost));
         }
-        // The estimator rounds weights down. So the estimate covers the share only within 3
+        // The estimator rounds weights down, so an estimate covers the share only to within 3
         // percentage points.
         let estimate = estimator.estimate("", MAX);
         let (low, high) = (quantile(&costs, part - 3, 100), quantile(&costs, (part + 3).min(100), 100));
@@ -79,7 +79,7 @@ proptest! {
         let estimator = Estimator::new(share(9, 10), 1).half_life(half_life).min_observations(1);
         (0..before).for_each(|_| estimator.observe("", old));
         prop_assert!(fits(estimator.estimate("", MAX), old));
-        // Ten different costs repeat, from `new` to `10 * new`.
+        // The ten new costs from `new` to `10 * new` repeat.
         let costs: Vec<u64> = (1..=10).map(|n| new * n).collect();
         let after = 5 * half_life as usize;
         costs.iter().cycle().take(after).for_each(|&cost| estimator.observe("", cost));

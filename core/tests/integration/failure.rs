@@ -27,8 +27,8 @@ struct Bench {
     store: FallbackStore<Stub>,
 }
 
-/// Creates a bench with a main store that is down. `on_failure` creates the failure policy from the
-/// fallback store, a share of a third, and the clock.
+/// Creates the stores of a test. The main store is down. `on_failure` creates the failure policy
+/// from the fallback store, a share of a third, and the clock.
 fn bench<F>(on_failure: impl FnOnce(Stub, Share, ManualClock) -> OnFailure<F>) -> Bench {
     let clock = ManualClock::default();
     let (main, spare) = (Stub::new(&clock), Stub::new(&clock));
@@ -238,8 +238,8 @@ fn a_failed_change_stays_an_error() {
     });
 }
 
-/// An undo names the charge of the main store by its time, which comes from the clock of the main
-/// store. So the layer does not send an undo to the fallback store.
+/// An undo identifies its charge by a time of the main store's clock. So the layer does not send an
+/// undo to the fallback store.
 #[test]
 fn a_failed_undo_is_not_sent_to_the_fallback_store() {
     crate::run(async {
@@ -333,8 +333,8 @@ fn misconfigured_errors_stay_errors_unless_configured_otherwise() {
     });
 }
 
-/// Returns a failure policy with two calls of `also_on` that have no effect, because `also_on`
-/// ignores these kinds of errors.
+/// Returns a failure policy that fails open. The two calls of `also_on` have no effect, because
+/// `also_on` ignores these kinds of errors.
 fn unrelated() -> OnFailure {
     let on_failure = OnFailure::open().also_on(ErrorKind::TooManyWaiters);
     on_failure.also_on(ErrorKind::InvalidCall)
@@ -380,15 +380,15 @@ fn if_the_fallback_fails_too_the_error_names_both() {
             let fallback = std::error::Error::source(&error).unwrap();
             assert_eq!(fallback.to_string(), "out-of-memory: down");
         }
-        // A second failure policy around this store can still decide after this error.
+        // A second failure policy around this store decides when the first failure policy fails.
         let store = bench.store.or_fail_closed();
         let decision = store.decide(Call::acquire(&charges)).await.unwrap();
         assert_eq!(answer(&decision), Some((DegradedAnswer::FailedClosed, ErrorKind::Unavailable)));
     });
 }
 
-/// Creates a bench with different settings. The policy `open` fails open, `closed` fails closed,
-/// and `tenth` falls back to a tenth. All other policies fall back to a third.
+/// Creates stores with different settings per policy: `open` fails open, `closed` fails closed, and
+/// `tenth` falls back to a tenth. All other policies fall back to a third.
 fn mixed() -> Bench {
     bench(|spare, share, clock| {
         let on_failure = OnFailure::fall_back_to(spare, share).clock(clock);
@@ -460,7 +460,7 @@ fn a_policy_that_fails_closed_refuses_the_call_and_nothing_is_charged() {
         }
         assert_eq!(bench.spare.model().len(), 0);
 
-        // A shadow policy that fails closed does not refuse the call. So the other charge is made.
+        // A shadow policy that fails closed does not refuse the call, so the other charge is made.
         let shadow = policy("closed: sliding-log 30/1h shadow");
         let charges = [Charge::new(&third, "s"), Charge::new(&shadow, "s")];
         let decision = bench.decide(Operation::Acquire, &charges).await.unwrap();
@@ -468,7 +468,8 @@ fn a_policy_that_fails_closed_refuses_the_call_and_nothing_is_charged() {
         assert_eq!(decision.verdicts()[1].outcome(), Outcome::Denied);
         assert_eq!(bench.spare.model().len(), 1);
 
-        // A policy that fails open still denies a cost above its limit. Then no policy is charged.
+        // A policy that fails open still denies a cost above its limit. The call is refused, and no
+        // policy is charged.
         let small = policy("open: sliding-log 1/1h");
         let charges = [Charge::new(&third, "t").cost(2), Charge::new(&small, "t").cost(2)];
         let decision = bench.decide(Operation::Acquire, &charges).await.unwrap();
@@ -657,7 +658,7 @@ fn an_acquire_up_to_a_cost_has_one_amount_for_charges_that_fail_open_and_fall_ba
         let _ = bench.decide(Operation::Reset, &wide).await.unwrap_err();
         let bounded_by_cost = bench.decide(up_to(2), &wide).await.unwrap();
         assert_eq!(bounded_by_cost.amounts(), [3, 3, 0]);
-        // In this call, the fallback store decides only the check-only charge.
+        // The first policy fails open. The fallback store decides only the check-only charge.
         let check = bench.decide(up_to(2), &[charges[0], charges[2]]).await.unwrap();
         assert_eq!(check.amounts(), [5, 0]);
         assert_eq!(check.verdicts()[1].remaining(), 3);

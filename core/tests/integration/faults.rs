@@ -110,7 +110,7 @@ struct Sums {
     by_main: u64,
     without_store: u64,
     by_fallback: u64,
-    /// The cost of calls that failed, and that the store has possibly charged nevertheless.
+    /// The cost of failed calls that the store has possibly charged.
     perhaps_charged: u64,
 }
 

@@ -56,8 +56,8 @@ fn one_hold_charges_at_most_its_share_of_the_limit() {
         assert_eq!((verdict.retry_after(), verdict.remaining()), (None, 100));
         assert_eq!(refused.decision().verdicts()[1].outcome(), Outcome::Allowed);
         assert_eq!(refused.decision().retry_after(), None);
-        // The policy `tokens` refuses this hold as too large. So the policy `day` writes no block,
-        // and the id can be used again.
+        // This hold is too large for the policy `tokens`. So the policy `day` writes no block, and
+        // the id can be used again.
         assert!(request(2_000).hold("one", MINUTE).await.unwrap().ticket().is_none());
         assert_eq!(remaining(&limiter, "a").await, [100, 1000]);
         assert!(request(25).hold("one", MINUTE).await.unwrap().ticket().is_some());
@@ -440,7 +440,7 @@ fn a_state_in_use_forgets_expired_holds() {
         let limiter = limiter(store, &["p: fixed-window 100000/60d refund-lapsed"]);
         let mut sizes = vec![];
         for number in 0..60_u8 {
-            // No hold is ever settled. Acquires also charge the state.
+            // No hold is settled. The acquires write to the same state.
             let hold = limiter.subject("a").cost(3).hold(&[number], MINUTE).await.unwrap();
             assert!(hold.ticket().is_some(), "{number}");
             assert!(limiter.acquire("a").await.unwrap().is_allowed());
@@ -456,8 +456,8 @@ fn a_state_in_use_forgets_expired_holds() {
 #[test]
 fn a_settlement_reports_the_charge_after_a_lapse() {
     run(async {
-        // When the hold lapses, the policy `p` refunds the held cost of 30. So the settlement
-        // charges the whole actual cost to `p`.
+        // When the hold lapses, the policy `p` refunds the hold of 30. So the settlement charges
+        // the whole actual cost to `p`.
         for actual in [0, 1, 30, 35] {
             let clock = ManualClock::default();
             let policies = ["p: fixed-window 100/60d refund-lapsed", "q: fixed-window 100/60d"];
@@ -477,7 +477,7 @@ fn a_settlement_reports_the_charge_after_a_lapse() {
 fn a_write_after_a_hold_has_expired_forgets_the_hold() {
     run(async {
         // Each case is the time of the last acquire in seconds, and the cost that the settlement
-        // charges. The settlement is made at 110 s, after the clock has stepped back.
+        // charges. Before the settlement, the clock is set to 110 s.
         for (written_at, charged) in [(119, 2), (120, 2), (121, 2)] {
             let clock = ManualClock::default();
             let store = ModelStore::keeping_all(clock.clone());
@@ -547,9 +547,9 @@ fn a_wait_counts_on_the_lapses_of_a_restored_state() {
     assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
     assert_eq!(holds.wait(&policy, 7, 100, forever), Wait::between(100, 400));
     for number in 0..MAX_COUNTED_LAPSES as u64 {
-        // These holds lapse between the first hold and the second hold, and nothing is refunded for
-        // them. Then the second hold is not among the first `MAX_COUNTED_LAPSES` holds, so a wait
-        // does not count on its lapse.
+        // These holds lapse between the first two holds, and refund nothing. So the second hold is
+        // not among the first `MAX_COUNTED_LAPSES` holds that lapse, and a wait does not count on
+        // it.
         holds.push(Take::new(60, 1), 1, 301 + number);
     }
     assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
@@ -601,8 +601,8 @@ fn the_older_of_two_holds_that_lapse_together_is_refunded_first() {
     });
 }
 
-// The mutation tests of the engine need some properties of the conformance suite. So a test of this
-// crate also runs these properties.
+// The mutation tests of the engine run only the tests of this crate. So this test runs some
+// properties of the conformance suite, which find mutants.
 #[test]
 fn the_engine_refunds_lapsed_holds() {
     let fixture = tidegate_testkit::fixture(ModelStore::new);
@@ -618,8 +618,8 @@ fn the_engine_refunds_lapsed_holds() {
     }
 }
 
-/// A hold can be settled at its full cost. Therefore the recovery time of a state does not assume
-/// that holds lapse.
+/// A hold can still be settled at its full cost, and then refunds nothing. Therefore the recovery
+/// time of a state does not assume that holds lapse.
 #[test]
 fn a_recovery_does_not_count_on_lapses() {
     run(async {
@@ -660,8 +660,8 @@ fn the_number_of_open_holds_of_a_subject_is_bounded() {
             assert!(error.to_string().contains(part), "{error}");
         }
         assert_eq!(remaining(&limiter, "a").await, [98, 7], "nothing was charged");
-        // The maximum applies neither to a repeated call, nor to another subject, nor to an
-        // acquire.
+        // The maximum of open holds applies neither to a repeated call, nor to another subject, nor
+        // to an acquire.
         assert!(hold("second").await.unwrap().ticket().is_some());
         assert!(
             limiter.subject("b").hold("other subject", MINUTE).await.unwrap().ticket().is_some()

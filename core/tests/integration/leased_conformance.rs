@@ -1,8 +1,7 @@
 //! The conformance suite on a store with leases.
 //!
-//! If no call is hot, the store decides each call, so the whole suite passes. If all calls that can
-//! be leased are leased, only some properties hold. These properties are about one instant, about
-//! one window, or about the used cost.
+//! If no call is hot, the store decides each call, so the whole suite passes. If all possible calls
+//! are leased, only the properties about one instant, one window or the used cost hold.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -94,7 +93,7 @@ eager! {
     the_longest_of_concurrent_blocks_holds,
 }
 
-/// The properties would also hold without leases. So this test checks that the store leases.
+/// The properties would also hold without leases, so this test checks that the store leases.
 #[test]
 fn the_eager_store_leases() {
     use tidegate_core::{Call, Charge, Policy, Store};

@@ -264,7 +264,7 @@ fn counters_begin_at_zero_so_that_their_first_event_is_seen() {
     ] {
         assert_eq!(recorder.counter(series), Some(0), "{series}");
     }
-    // A failure policy never decides on an invalid call, so this counter does not exist.
+    // A failure policy never decides on an invalid call, so there is no counter for such decisions.
     let mistake = r#"tidegate_degraded_total{answer="failed-open",reason="invalid-call"}"#;
     assert_eq!(recorder.counter(mistake), None);
 }

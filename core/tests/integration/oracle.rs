@@ -130,9 +130,9 @@ fn a_full_refund_leaves_no_record() {
     }
 }
 
-/// The older policy has 2^27 units per token, so half a token of debt is 2^26 units. To convert
-/// them, the newer policy multiplies 2^26 by its own units per token, 2^25 or 2^26. The product is
-/// 2^51 or 2^52, and 2^52 is the largest exact product.
+/// Half a token of debt is 2^26 units of the older policy. To convert this debt, the newer policy
+/// multiplies 2^26 by its own units per token, 2^25 or 2^26. The product is 2^51 or 2^52, and 2^52
+/// is the largest exact product.
 #[test]
 fn a_debt_is_converted_exactly_up_to_the_largest_exact_product() {
     let half = 1 << 26;

@@ -21,7 +21,7 @@ struct Spy {
     records: BTreeMap<usize, Record>,
     policies: Vec<Policy>,
     has_room: bool,
-    /// The indices for which room was requested. The next field contains the indices of the updated
+    /// The indices for which room was requested. `updated` contains the indices of the updated
     /// records.
     requested: Vec<usize>,
     updated: Vec<usize>,
@@ -104,8 +104,8 @@ fn room_is_requested_only_for_records_that_are_created() {
     assert_eq!(spy.decide(Operation::Acquire, &[0, 0], 0).1, nothing);
     assert_eq!(spy.decide(Operation::Acquire, &[0, 1], 0).1, [vec![1], vec![1]]);
     assert_eq!(spy.decide(Operation::Acquire, &[1, 1], 0).1, [vec![0, 1], vec![0, 1]]);
-    // A cost above the limit writes no block. A cost that the second policy denies writes only the
-    // block of the second policy.
+    // The refusal of a cost above the limit writes no block. The refusal of a lower cost writes
+    // only the block of the second policy, which denied.
     assert_eq!(spy.decide(Operation::Acquire, &[1, 3], 0).1, nothing);
     assert_eq!(spy.decide(Operation::Peek, &[1, 1], 0).1, nothing);
     assert_eq!(spy.decide(Operation::Acquire, &[1, 1], 0).1, [vec![1], vec![1]]);
@@ -239,8 +239,8 @@ fn a_record_has_its_parts_and_its_size() {
     let beyond = Record::restore(&anchored, None, Some(MAX_EXACT)).unwrap();
     assert_eq!((beyond.recovers_at(), beyond.recovers_at_micros()), (None, MAX_EXACT));
 
-    // The state of a log is boxed, and begins with room for four records of a time and a total
-    // each.
+    // The state of a new log is on the heap, with room for four records. Each record has a time and
+    // a total.
     let log = policy("p: sliding-log 9/10s");
     let boxed = size_of::<sliding_log::State>();
     assert_eq!(Record::growth(None, &log), boxed + 4 * 16);
@@ -306,19 +306,18 @@ fn a_full_undo_leaves_no_record() {
     }
 }
 
-/// If an undo undoes nothing, neither the policy of the record nor an ended block changes.
+/// An undo without a matching charge changes neither the policy of the record nor an ended block.
 #[test]
 fn an_undo_of_nothing_leaves_the_record_as_it_is() {
     for (older, newer, charged, undone, now) in [
         ("p: fixed-window 5/10s anchored", "p: fixed-window 6/10s anchored", 20, 5, 21),
         ("p: sliding-log 5/10s", "p: sliding-log 6/10s", 20, 19, 21),
-        // In the next three cases, the undo contains a time in the previous, the current or the
-        // next window, and the charge was made in another window.
+        // In the next three cases, the undo names a time in the previous, the current or the next
+        // window, but the charge was made in another window.
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 19, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 19, 21, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 35, 22),
-        // Since the time in the undo, the bucket has refilled more tokens than the undo would
-        // refund.
+        // Since the time that the undo names, the bucket has refilled more tokens than the cost.
         ("p: token-bucket 1/5s burst 5", "p: token-bucket 1/5s burst 6", 20, 5, 21),
         (
             "p: token-bucket 1/5s burst 5 by-interval",

@@ -246,7 +246,8 @@ proptest! {
             prop_assert_eq!(next, Duration::ZERO);
             return Ok(());
         }
-        // The clock cannot advance beyond `Timestamp::MAX`, so a later refill cannot be observed.
+        // A refill after `Timestamp::MAX` cannot be observed, because the clock cannot advance
+        // beyond this time.
         prop_assume!(start.saturating_add(next) < Timestamp::MAX);
         let is_exact = !matches!(usage.policy.rule(), tidegate_core::engine::Rule::SlidingLog(_) | tidegate_core::engine::Rule::SlidingCounter(_));
         let tick = Duration::from_micros(usage.policy.rule().tick());

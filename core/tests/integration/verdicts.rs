@@ -245,19 +245,20 @@ fn next_after_is_the_time_of_the_next_refill() {
         assert_eq!(next_after(&bucket, verdict), micros(next), "{verdict:?}");
     }
     // This bucket refills 3 tokens in 2 µs, and 6 tokens are missing. After 1 µs, 1.5 tokens have
-    // been refilled, so one more token remains.
+    // been refilled, so `remaining` grows by one token.
     let fast = policy("token-bucket 3/2us burst 9");
     let missing_6 = |reset| verdict(Outcome::Allowed, 3, Some(Duration::ZERO), reset);
     assert_eq!(next_after(&fast, missing_6(4)), micros(1));
-    // This bucket has ticks of 10 µs, and 6 tokens are missing. Five of these tokens are refilled
-    // in 5/7 of a day, which is 61,714,285,710 µs when rounded down to a tick.
+    // This bucket has ticks of 10 µs, and 6 tokens are missing. `reset_after` is the time of the
+    // sixth token. The five tokens after the first take 5/7 of a day, which is 61,714,285,710 µs
+    // when rounded down to a tick.
     let coarse = policy("token-bucket 7/1d burst 52125");
     let missing_6 = Verdict::new(Outcome::Allowed, 52_125)
         .with_remaining(52_119)
         .with_reset_after(micros(74_057_142_860));
     assert_eq!(next_after(&coarse, missing_6), micros(74_057_142_860 - 61_714_285_710));
-    // This bucket by intervals refills 2 tokens per second, and 6 tokens are missing. The last
-    // refill is after 2.5 s, so the next refill is after 0.5 s.
+    // This bucket refills 2 tokens at the end of each second, and 6 tokens are missing. The last of
+    // three refills is after 2.5 s, so the next refill is after 0.5 s.
     let intervals = policy("token-bucket 2/1s burst 9 by-interval");
     let missing_6 = verdict(Outcome::Allowed, 3, Some(Duration::ZERO), 2_500_000);
     assert_eq!(next_after(&intervals, missing_6), micros(500_000));
@@ -267,8 +268,7 @@ fn next_after_is_the_time_of_the_next_refill() {
     assert_eq!(next_after(&sharded, allowed()), micros(5_000_000));
 }
 
-/// A store that answers the first call with the first of these verdicts, the second call with the
-/// second verdict, and so on.
+/// A store that answers each call with the next verdict of a list.
 #[derive(Debug)]
 struct Given(Mutex<Vec<Verdict>>);
 

@@ -145,7 +145,7 @@ const KEYS: [(&str, [&str; 3]); 4] = [
     ("sk-carol", ["carol/1", "carol", "ads"]),
 ];
 
-/// Returns a policy with the same name, and with a limit that no test reaches.
+/// Returns a policy with the name of `policy`, and with a limit that no test reaches.
 fn larger(policy: Policy) -> Policy {
     let day = Duration::from_secs(86_400);
     Policy::new(policy.name(), FixedWindow::new(500_000_000, day)).unwrap()

@@ -6,8 +6,8 @@
 //! REDIS_URL=redis://127.0.0.1/ cargo run -p tidegate-example-reqwest
 //! ```
 //!
-//! The first command runs eight tasks in one process. The second command runs eight processes that
-//! share a Redis. The program ends with status 1 if it sent a request during a pause.
+//! Without `REDIS_URL`, the program runs eight tasks in one process. With `REDIS_URL`, it runs
+//! eight processes that share the Redis. It ends with status 1 if it sent a request during a pause.
 
 use std::error::Error;
 use std::process::{Command, ExitCode, Stdio};

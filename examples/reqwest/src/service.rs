@@ -10,8 +10,8 @@ use std::time::{Instant, SystemTime};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The limit of each second, and the seconds in `Retry-After` of a request that exceeds the limit.
-/// After the last entry, the service starts again at the first entry.
+/// For each second, the limit, and the seconds in `Retry-After` of a refusal. After the last entry,
+/// the service starts again at the first entry.
 const LIMITS: [(u32, u64); 6] = [(9, 1), (2, 3), (30, 1), (0, 2), (5, 1), (1, 2)];
 
 /// The request field with the time of the check, in microseconds since 1970. At the check, the

@@ -36,8 +36,8 @@ pub struct RecordCheck;
 
 impl RecordCheck {
     fn record(&self) {
-        // The client layer writes an announced block in a task of its own. This task has no
-        // `LAST_CHECK`.
+        // The client layer writes an announced block in its own task. `try_with` fails in this
+        // task, which has no `LAST_CHECK`.
         let _ = LAST_CHECK.try_with(|last| last.set(now_micros()));
     }
 }

@@ -96,7 +96,7 @@ impl Records for Rows<'_> {
         self.key(place)?.record.as_ref()
     }
 
-    // This store needs no room before the writes, because it rolls the transaction back if a write
+    // This function has nothing to do, because the store rolls the transaction back if a write
     // fails.
     fn make_room(&mut self, _: &[usize]) -> Result<(), Error> {
         Ok(())

@@ -68,8 +68,8 @@ pub(super) async fn block<S: Store + 'static>(
     let (limiter, subject) = (limiter.clone(), Box::<[u8]>::from(subject));
     let Ok(runtime) = Handle::try_current() else { return };
     let task = runtime.spawn(async move {
-        // The block starts at the time at which the store decides, which is later than now.
-        // Therefore, the block does not end before `until`.
+        // The block starts when the store decides, which is later than now. So the block does not
+        // end before `until`.
         let span = until.saturating_duration_since(Instant::now());
         // If the write to the store fails, this process still remembers the announcement.
         let _ = limiter.subject(&subject).block_at_least(span).await;

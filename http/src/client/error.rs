@@ -24,7 +24,7 @@ enum Repr<E> {
 #[non_exhaustive]
 pub enum ClientErrorKind {
     /// The request would have to wait longer than the maximum. It was not sent. It was charged only
-    /// if its turn came, and it then had to wait for the end of an announced pause.
+    /// if its turn had come, and an announced pause then delayed it.
     WaitTooLong,
     /// The request has no subject, because it names no host. The request was not sent.
     NoSubject,
@@ -64,8 +64,8 @@ impl<E> ClientError<E> {
         }
     }
 
-    /// Returns the time that the request would have to wait, if this time exceeds the maximum.
-    /// Returns `None` if no wait is long enough, or if the error has another kind.
+    /// Returns the wait that exceeds the maximum. Returns `None` if no wait is long enough, or if
+    /// the error has another kind.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.0 {

@@ -124,7 +124,7 @@ impl<S, R> Settings<S, R> {
         let now = SystemTime::now();
         let announced = ServerLimits::read(headers, now);
         let is_error = status.is_client_error() || status.is_server_error();
-        // Only in an error is `Retry-After` about a limit. In other responses, it is about a
+        // `Retry-After` is about a limit only in an error. In other responses, it is about a
         // redirect or a job.
         let until = if is_error { announced.not_before() } else { announced.exhausted_until() };
         match until {
@@ -172,7 +172,7 @@ impl<C, E> fmt::Debug for ThrottleFuture<C, E> {
     }
 }
 
-// A derived implementation would require that the store implements `Clone`.
+// `#[derive(Clone)]` would require that the store implements `Clone`.
 impl<I: Clone, S, R> Clone for Throttle<I, S, R> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), settings: Arc::clone(&self.settings) }

@@ -37,7 +37,7 @@ pub(super) struct Turn<'a, S> {
 impl<S: Store + 'static> Turn<'_, S> {
     /// Waits until the request can be sent.
     ///
-    /// If the limiter admitted a request, but the server had announced a pause, the request is
+    /// If the limiter admits a request while an announced pause is in effect, the request is
     /// charged again after the pause. Without the second charge, all requests that were admitted
     /// during the pause would be sent simultaneously.
     pub(super) async fn wait(&self) -> Result<(), NoTurn> {

@@ -3,8 +3,8 @@
 /// The format of the fields in which a response announces limits.
 ///
 /// The drafts of the HTTPAPI working group have changed their syntax twice, and no draft is a
-/// standard yet. Each variant is named after the draft whose *syntax* it uses. It does not claim to
-/// comply with the other rules of the draft.
+/// standard yet. Each variant is named after the draft whose *syntax* it uses. The variant does not
+/// claim to comply with the other rules of the draft.
 ///
 /// | variant | fields | several policies |
 /// |---|---|---|
@@ -16,10 +16,10 @@
 /// | [`XRateLimitEpoch`](Self::XRateLimitEpoch) | `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` in seconds since 1970, like GitHub | the tightest |
 ///
 /// In an admission, the tightest policy is the policy with the smallest remaining amount. In a
-/// refusal, the tightest policy is the refusing policy with the longest wait. Only
-/// [`Ietf11`](Self::Ietf11) can name a unit. In the other formats, a policy with a
-/// [unit](super::FieldWriterBuilder::unit) can be the tightest only if all policies have a unit.
-/// "All" means all policies that the [`FieldScope`] selects.
+/// refusal, it is the refusing policy with the longest wait. Only [`Ietf11`](Self::Ietf11) can name
+/// a unit. In the other formats, a policy with a [unit](super::FieldWriterBuilder::unit) can be the
+/// tightest only if all policies have a unit. In the table, "all" means all policies that the
+/// [`FieldScope`] selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum FieldFormat {

@@ -70,7 +70,7 @@ impl Text {
         self.0.is_empty()
     }
 
-    /// Returns the value, or `None` if a byte is not valid in a field. The methods above never
+    /// Returns the value, or `None` if a byte is not valid in a field. The other methods never
     /// append such a byte.
     pub(super) fn to_value(&self) -> Option<HeaderValue> {
         HeaderValue::from_bytes(&self.0).ok()
@@ -98,7 +98,7 @@ pub(super) fn fits(text: &str) -> bool {
     text.len() <= MAX_STRING && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// Returns an error that names the `thing` if the text does not [fit](fits).
+/// Returns an error if the text does not [fit](fits). The message contains `thing`, such as `unit`.
 pub(super) fn check(thing: &str, text: &str) -> Result<(), FieldError> {
     if fits(text) {
         return Ok(());

@@ -14,8 +14,8 @@ use super::{FieldError, FieldFormat, FieldScope, names};
 /// Writes decisions into the fields of responses.
 ///
 /// Build a writer once, for the policies of a limiter. The fields of a decision then cost one
-/// allocation, or three in the formats with a field for each number. They cost one more if they do
-/// not name exactly the policies of the writer in their order. A refusal costs one more for
+/// allocation, or three in the formats with a field for each number. They cost one more if the
+/// policies, or their order, differ from those of the writer. A refusal costs one more for
 /// `Retry-After`.
 ///
 /// # Values
@@ -76,7 +76,7 @@ pub struct FieldWriter {
     policies: Box<[Policy]>,
     /// For each policy, the beginning of its member in `RateLimit`, such as `"burst";r=`.
     members: Box<[Text]>,
-    /// The field `RateLimit-Policy` of exactly the policies in `policies`.
+    /// The prepared value of `RateLimit-Policy` for all of `policies`.
     policy_value: Option<HeaderValue>,
 }
 
@@ -461,8 +461,8 @@ impl FieldWriter {
             match self.format {
                 FieldFormat::Ietf11 => self.push_named(&mut text, policy),
                 FieldFormat::Ietf07 | FieldFormat::Ietf06 => {
-                    // In drafts 04 to 07, a field with two policies of the same limit is invalid.
-                    // The first policy is written.
+                    // In drafts 04 to 07, a field must not contain two policies with the same
+                    // limit. Only the first is written.
                     let mut before = policies.iter().take(place);
                     if !before.any(|other| other.limit() == policy.limit()) {
                         text.next_member();

@@ -57,7 +57,8 @@ pub(super) struct Undecided {
 }
 
 impl Decided {
-    /// Creates the decision of a hold. It contains no refund, because a hold is settled instead.
+    /// Creates the decision of a hold. It contains no call for a refund, because a hold is settled
+    /// instead.
     pub(super) fn without_refund(limits: &[LimitCharge<'_>], decision: Decision) -> Self {
         let policies = limits.iter().map(|limit| limit.policy.clone()).collect();
         Self { policies, partition_keys: partition_keys(limits), decision, refund: None }

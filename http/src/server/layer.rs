@@ -48,8 +48,8 @@ use crate::fields::{FieldFormat, FieldScope, FieldWriter};
 /// ```
 #[must_use = "a layer does nothing until a service is wrapped by it"]
 pub struct RateLimitLayer<S, R = ProblemJson> {
-    // The layer is a single pointer, because axum applies the layer of a route again for each
-    // request.
+    // The layer is a single pointer, so that it can be applied quickly: axum applies the layer of a
+    // route again for each request.
     shared: Arc<Shared<S, R>>,
 }
 
@@ -279,7 +279,7 @@ impl<Svc, S, R> Layer<Svc> for RateLimitLayer<S, R> {
     }
 }
 
-// A derived implementation would require `S: Clone` and `R: Clone`.
+// `#[derive(Clone)]` would require `S: Clone` and `R: Clone`.
 impl<S, R> Clone for RateLimitLayer<S, R> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }

@@ -31,8 +31,8 @@ pub enum Reason<'a> {
         policy: &'a str,
         /// The status that [`Limit::or_refuse`](super::Limit::or_refuse) sets.
         status: StatusCode,
-        /// The setting that the server lacks, if the request has no subject for this reason: see
-        /// [`ExtractSubject::remedy`](crate::subject::ExtractSubject::remedy).
+        /// A text that names the setting that the server lacks, if the request has no subject for
+        /// this reason: see [`ExtractSubject::remedy`](crate::subject::ExtractSubject::remedy).
         remedy: Option<&'static str>,
     },
     /// The store returned an error, and no failure policy replaced the error by a decision.

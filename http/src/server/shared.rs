@@ -13,7 +13,6 @@ use super::limit::Limit;
 use super::refusal::{Refusal, Respond};
 use crate::fields::{FieldWriter, Problem};
 
-/// The limiter and the settings that all services of a layer share.
 pub(super) struct Shared<S, R> {
     pub(super) limiter: Limiter<S>,
     pub(super) settings: Settings,

@@ -254,7 +254,7 @@ impl ExtractSubject for ClientAddress {
     fn extract<'r>(&'r self, request: &'r Parts) -> Option<Subject<'r>> {
         let address = self.address(request)?;
         let network = match address {
-            // A prefix below 128 is always valid for an IPv6 address, so this cannot fail.
+            // `Ipv6Net::new` cannot fail, because a prefix below 128 is always valid.
             IpAddr::V6(address) if self.v6_prefix < 128 => {
                 Ipv6Net::new(address, self.v6_prefix).ok()
             }

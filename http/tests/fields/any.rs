@@ -151,8 +151,8 @@ fn check_limits(
         return Ok(());
     }
     if format == FieldFormat::EnvoyDraft03 {
-        // In Envoy's format, all policies are announced. If several policies match the first limit,
-        // this limit has no name.
+        // Envoy's format announces all policies. The first limit has no name if several policies
+        // match it.
         let named =
             |limit: &ServerLimit| policies.iter().any(|policy| limit.name() == Some(policy.name()));
         let count = limits.iter().filter(|limit| named(limit)).count();

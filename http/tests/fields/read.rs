@@ -27,7 +27,8 @@ fn headers(lines: &str) -> HeaderMap {
 }
 
 /// Returns the limits and the wait in one line: each limit as `name remaining/limit window
-/// partition unit reset`, and then `wait` with the time before the next request, or `go`.
+/// partition unit reset`, and then `wait` with the time before the next request, or `go` if there
+/// is no wait.
 fn shown(headers: &HeaderMap) -> String {
     let announced = ServerLimits::read(headers, now());
     let wait = |time: SystemTime| time.duration_since(now()).unwrap();
@@ -415,7 +416,7 @@ fn a_malformed_field_is_ignored_whole() {
         "quota;t=1",
         "quota;q=100;w=1",
         "429 Bad Request",
-        // The structure of these lists is invalid.
+        // Each of the following texts has an invalid structure.
         ",",
         "\"b\";r=1,",
         ", \"b\";r=1",
@@ -431,13 +432,13 @@ fn a_malformed_field_is_ignored_whole() {
         "\"b\";r= 1",
         "\"b\";R=1",
         "\"b\";1r=1",
-        // The strings in these lists are invalid.
+        // Each of the following texts has an invalid string.
         "\"b",
         "\"b\\\";r=1",
         "\"b\\n\";r=1",
         "\"b\tc\";r=1",
         "'b';r=1",
-        // The type or the sign of these values is invalid.
+        // Each of the following texts has an invalid name or value.
         "b;r=1",
         "1;r=1",
         "1.5;r=1",

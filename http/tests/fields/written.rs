@@ -315,7 +315,7 @@ async fn a_blocked_subject_has_nothing_left_and_the_problem_is_abnormal_usage() 
     assert!(limiter.acquire("eve").await.unwrap().is_allowed());
 
     // The first refusal starts the block of one hour. The second refusal occurs 29 s later, during
-    // the block. In both cases, both policies refuse.
+    // the block. Both policies refuse each time.
     for passed in [0, 29] {
         clock.advance(secs(passed));
         let refused = limiter.acquire("eve").await.unwrap();

@@ -81,8 +81,8 @@ async fn the_fields_tell_what_is_left_after_the_estimate() {
     assert!(field.contains(r#""tokens";r=145;"#), "{field}");
     let third = send(&layer, plan(&[], 200, &[Sends(1), Wait(1)])).await.unwrap();
     assert_eq!(third.status(), 200);
-    // 205 of 250 tokens are charged: 5 for the first request, and the estimates of 100 of two open
-    // requests. The remaining 45 are less than the estimate of the next request.
+    // 205 of 250 tokens are charged: 5 for the first request, and 100 for each of the two open
+    // requests, their estimate. The next request does not fit into the remaining 45.
     let refused = send(&layer, plan(&[Tokens(900)], 200, &[])).await.unwrap();
     assert_eq!(refused.status(), 429);
     assert!(refused.headers().contains_key("retry-after"));

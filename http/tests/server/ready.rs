@@ -11,8 +11,8 @@ use tower::{Layer, Service};
 
 use super::*;
 
-/// Returns a limiter on a store with these faults, one for each call. A fault can delay the
-/// decision on its call.
+/// Returns a limiter on a store whose calls have these faults, one after another. A fault can delay
+/// a decision.
 fn late(limit: &str, faults: &[Fault]) -> Limiter<Arc<FaultyStore<MemoryStore<ManualClock>>>> {
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
     let store = Arc::new(store.layer(Faults::new(faults.to_vec())));

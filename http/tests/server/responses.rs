@@ -66,8 +66,8 @@ async fn a_partition_is_told_by_a_hash_that_is_one_for_a_subject_and_shows_nothi
     assert_eq!((&told[2], &told[3]), (&told[0], &told[0]));
     assert_ne!(told[0], told[1]);
 
-    // Now the store does not answer immediately. With the same secret, a subject has the same key
-    // as before. With another secret, it has another key.
+    // This store does not answer immediately. With the same secret, Bob's key is the same as
+    // before. With another secret, it differs.
     let store = MemoryStore::new().layer(Faults::new(vec![Fault::Delayed; 2]));
     let late = Limiter::new(Arc::new(store), parse(&policies)).unwrap();
     for (secret, is_same) in [("of these processes", true), ("of another process", false)] {

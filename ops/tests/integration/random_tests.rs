@@ -1,15 +1,15 @@
-//! Checks that `.ci/random-tests.txt` lists exactly the tests with random input in the sources.
-//! `.ci/explore` runs the listed tests.
+//! Checks that `.ci/random-tests.txt`, the list of the tests that `.ci/explore` runs, has exactly
+//! the tests with random input in the sources.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::path::{Path, PathBuf};
 
-/// A source file that contains one of these texts has tests with random input.
+/// A source file with one of these texts has tests with random input.
 const RANDOM: [&str; 6] =
     ["proptest! {", "proptest!(", "TestRunner::", "TestRng", "conformance!(", "differential!("];
 
 /// The paths that the search skips: code that `./test` does not run, tests that choose their seeds,
-/// and this file. The macros in `testkit/src` create tests in other packages.
+/// macros that create tests in other packages, and this file.
 const LEFT_OUT: [&str; 8] = [
     ".git",
     "target",
@@ -44,13 +44,13 @@ impl Entry {
         Self { folder: next(), program: next(), filters: words.collect() }
     }
 
-    /// Returns `true` if this line of the list selects tests of `module`.
+    /// Returns `true` if this line of `.ci/random-tests.txt` selects tests of `module`.
     fn has(&self, module: &Module) -> bool {
         let is_part = |filter: &String| self.has_under(filter, module);
         self.is_of_program(module) && (self.filters.is_empty() || self.filters.iter().any(is_part))
     }
 
-    /// Returns `true` if `filter`, a part of this line of the list, selects tests of `module`.
+    /// Returns `true` if `filter`, one of the filters of this line, selects tests of `module`.
     fn has_under(&self, filter: &str, module: &Module) -> bool {
         let prefix = &module.prefix;
         self.is_of_program(module) && (prefix.starts_with(filter) || filter.starts_with(prefix))

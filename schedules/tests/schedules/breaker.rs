@@ -1,6 +1,6 @@
-//! Tests of the circuit breaker. The breaker bounds the number of concurrent probes, and each probe
-//! frees its place. The breaker ignores the answer to a call that it sent before the circuit last
-//! opened or closed.
+//! Tests of the circuit breaker: it bounds the number of concurrent probes, and counts each probe
+//! until its end. It ignores the answer to a call that it sent before the circuit last opened or
+//! closed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::server::VirtualClock;
 const OPEN_FOR: Duration = Duration::from_secs(1);
 const PROBES: usize = 2;
 
-/// The answer of the store to a call. The cost of the call selects the answer.
+/// The answer of the store to a call, selected by the cost of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Health {
     Alive = 1,
@@ -34,15 +34,15 @@ impl Health {
     }
 }
 
-/// The subject of late calls. The store answers a late call only after `OPEN_FOR`, when the state
-/// of the circuit has changed.
+/// The subject of late calls, which the store answers only after `OPEN_FOR`, when the state of the
+/// circuit has changed.
 const LATE: &str = "late";
 
 /// A store that counts the calls in flight. All clones are the same store.
 #[derive(Debug, Clone, Default)]
 struct Backend(Arc<Mutex<Ledger>>);
 
-/// Counts of the calls to a store. Late calls are not counted.
+/// Counts of the calls to a store, without late calls.
 #[derive(Debug, Default)]
 struct Ledger {
     in_flight: usize,
@@ -128,8 +128,8 @@ fn is_refused(answer: &Option<ErrorKind>) -> bool {
     *answer == Some(ErrorKind::CircuitOpen)
 }
 
-/// Checks that no place of a probe is lost. The breaker must send `PROBES` concurrent calls, and
-/// must close the circuit after the next answer of the store.
+/// Checks that no probe is counted after its end: the breaker sends `PROBES` concurrent calls as
+/// probes, and closes the circuit after the next answer.
 async fn assert_no_place_is_lost(store: &Guarded) {
     scheduled::advance(OPEN_FOR);
     assert_eq!(store.state(), CircuitState::HalfOpen);
@@ -198,7 +198,7 @@ fn each_failure_counts_once_and_only_in_its_own_round() {
         join(calls).await;
         assert_eq!(store.state(), CircuitState::Open, "three failures");
         assert_eq!(store.watch().times_opened(), 1);
-        // The store answers the three late calls, which were sent before the circuit opened, while
+        // The breaker sent the late calls before the circuit opened. The store answers them while
         // probes close the circuit.
         scheduled::advance(OPEN_FOR + Duration::from_micros(2));
         let probes = [(); 3].map(|()| call(&store, Health::Alive, "s"));

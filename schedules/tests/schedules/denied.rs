@@ -1,5 +1,5 @@
-//! Tests of the deny cache. If the cache denies a call, the store could have denied it at some time
-//! between the start and the end of the call.
+//! Tests of the deny cache. If the cache denies a call, the limit was reached at some time during
+//! the call.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,6 @@ use tidegate_core::{DenyCache, Limiter, Operation, Policy, StoreExt};
 use crate::explore::{Seen, cancel, explore, join};
 use crate::server::{Entry, Server, VirtualClock};
 
-/// The limit of one subject.
 const LIMIT: usize = 2;
 
 /// A server, and a node that caches the denials of the server.
@@ -18,8 +17,7 @@ struct Node {
     server: Server,
     limiter: Limiter<DenyCacheStore<Server, VirtualClock>>,
     stats: DenyCacheStats,
-    /// The number of executed calls when the current refund or reset started; `None` if no refund
-    /// or reset is in flight.
+    /// If a refund or reset is in flight, the number of calls that were executed before its start.
     freeing: Arc<Mutex<Option<usize>>>,
 }
 
@@ -41,16 +39,15 @@ impl Node {
         Self { server, limiter, stats, freeing: Arc::default() }
     }
 
-    /// Spawns a task that makes calls one after another. If a call is denied, the limit must have
-    /// been reached at some time during the call.
+    /// Spawns a task that makes calls one after another, and checks each denial.
     fn caller(&self, calls: usize) -> JoinHandle<()> {
         let (server, limiter) = (self.server.clone(), self.limiter.clone());
         let freeing = Arc::clone(&self.freeing);
         spawn(async move {
             for _ in 0..calls {
                 let begin = server.ledger().calls.len();
-                // While a refund or reset is in flight, the cache may return denials from before
-                // the refund or reset, because the store may not have executed it.
+                // While a refund or reset is in flight, the store may not have executed it yet, so
+                // the cache may still return earlier denials.
                 let begin =
                     freeing.lock().expect("no panic").map_or(begin, |other| other.min(begin));
                 let decision = limiter.acquire("s").await.expect("an answer");
@@ -61,8 +58,8 @@ impl Node {
         })
     }
 
-    /// Spawns a task that refunds one charge or resets the state. The test starts the next task
-    /// only after the previous task has ended.
+    /// Spawns a task that refunds one charge or resets the state. Only one such task may run at a
+    /// time.
     fn free(&self, what: Frees) -> JoinHandle<()> {
         let (server, limiter) = (self.server.clone(), self.limiter.clone());
         let freeing = Arc::clone(&self.freeing);
@@ -90,8 +87,7 @@ fn was_full(calls: &[Entry]) -> impl Iterator<Item = bool> + '_ {
     std::iter::once(false).chain(used)
 }
 
-/// A guard for a refund or reset in flight. It is dropped when the refund or reset is answered or
-/// cancelled.
+/// A guard for a refund or reset in flight, until it is answered or cancelled.
 struct Freeing(Arc<Mutex<Option<usize>>>);
 
 impl Freeing {

@@ -25,12 +25,12 @@ const REPEATED: usize = 10;
 /// failure.
 const DEPTH: usize = 3;
 
-/// Runs the scenario in many schedules. In each schedule, the scenario must end, and no assertion
+/// Runs the scenario in many schedules. In each of them, the scenario must end, and no assertion
 /// may fail.
 ///
-/// In half of the schedules, a random task executes each step. In the other half, each task has a
-/// priority, which changes at a few random steps (PCT). Therefore, a task can also wait at one
-/// place for a long time while other tasks continue.
+/// In half of the schedules, a random task executes each step. In the other half (PCT), each task
+/// has a priority that changes at a few random steps, so that a task can also wait for a long time
+/// while other tasks continue.
 pub(crate) fn explore<F: Future<Output = ()> + 'static>(scenario: fn() -> F) {
     let _help = ReplayHelp;
     let run = move || {
@@ -48,8 +48,8 @@ pub(crate) fn explore<F: Future<Output = ()> + 'static>(scenario: fn() -> F) {
     let config = || config(FailurePersistence::File(Some(failures.clone())));
     let (seed, schedules) =
         (number("PROPTEST_RNG_SEED", 1), number("TIDEGATE_SCHEDULES", SCHEDULES));
-    // This run checks that the scheduler makes all choices. Otherwise, a failed schedule could not
-    // be repeated.
+    // In this run, both executions of a schedule must be equal, because otherwise a failed schedule
+    // could not be repeated.
     let random = TimersLast(RandomScheduler::new_from_seed(seed, REPEATED));
     Runner::new(UncontrolledNondeterminismCheckScheduler::new(random), config()).run(run);
     let random = TimersLast(RandomScheduler::new_from_seed(seed, schedules));
@@ -115,7 +115,7 @@ impl<S: Scheduler> Scheduler for TimersLast<S> {
     }
 }
 
-/// Waits while other tasks execute some steps. The schedule chooses the number of steps.
+/// Waits while other tasks execute some steps. The schedule chooses their number.
 pub(crate) async fn some_time() {
     for _ in 0..thread_rng().gen_range(0..40) {
         yield_now().await;
@@ -127,7 +127,7 @@ pub(crate) async fn idle() {
     scheduled::sleep(Duration::from_micros(1)).await;
 }
 
-/// Waits for tasks and returns their outputs. No task may be cancelled.
+/// Returns the outputs of tasks. No task may be cancelled.
 pub(crate) async fn join<T>(tasks: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     let mut outputs = vec![];
     for task in tasks {
@@ -144,8 +144,8 @@ pub(crate) async fn cancel<T>(task: JoinHandle<T>) -> Option<T> {
     task.await.ok()
 }
 
-/// Whether an event happened in at least one schedule. An event that never happens is not tested,
-/// so a test with such an event must fail.
+/// Whether an event happened in at least one schedule. A test fails if its event never happens,
+/// because it then tests nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(AtomicBool);
 
@@ -158,8 +158,7 @@ impl Seen {
         self.0.fetch_or(has_happened, Ordering::SeqCst);
     }
 
-    /// Checks that the event happened in at least one schedule. The test calls this function after
-    /// all schedules.
+    /// Checks, after all schedules, that the event happened in at least one of them.
     pub(crate) fn assert(&self, what: &str) {
         let is_replay = env::var_os("TIDEGATE_SCHEDULE").is_some();
         assert!(is_replay || self.0.load(Ordering::SeqCst), "in no schedule: {what}");

@@ -1,9 +1,9 @@
-//! Tests of leases. Each admitted cost was charged, each unspent cost is returned once, and no
+//! Tests of leases: each admitted cost was charged, each unspent cost is returned once, and no
 //! caller waits forever.
 //!
-//! The virtual time advances only if no task can run, or if a test advances it. So each call must
-//! be answered at the time 0. A later answer shows that only a timer woke the caller, because the
-//! layer did not. All chunks are from one window, and end only if a test advances the time.
+//! The virtual time advances only if no task can run, or if a test advances it. Tests check that no
+//! time has passed, because otherwise only a timer has woken a caller. A chunk ends only if a test
+//! advances the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -24,7 +24,6 @@ struct Node {
     store: Store,
     limiter: Limiter<Store>,
     policy: Policy,
-    /// The number of admitted calls.
     admitted: Arc<AtomicU64>,
 }
 
@@ -107,8 +106,8 @@ fn one_node_admits_just_the_limit_while_chunks_are_returned() {
     GIVEN_BACK.assert("a chunk that is returned");
 }
 
-/// The number of calls equals the limit, so each call must be admitted. The layer must not refuse a
-/// call while the node has a chunk or a chunk has just arrived.
+/// The number of calls equals the limit, so each call must be admitted, also while the node has or
+/// receives a chunk.
 #[test]
 fn each_of_as_many_calls_as_the_limit_is_admitted() {
     explore(|| async {
@@ -129,8 +128,8 @@ fn an_acquire_up_to_includes_a_chunk_for_which_another_caller_adds_the_lease() {
         let node = Node::new(8);
         let other = node.caller("s", 1);
         node.caller("s", 1).await.expect("it is not cancelled");
-        // The awaited call or the call of `other`, which may still be in flight, leases the
-        // subject.
+        // Either of the two calls adds the lease, because the call of `other` may still be in
+        // flight.
         let request = node.limiter.subject("s").cost(8).acquire_up_to(1);
         let amounts = request.await.expect("an answer").amounts().to_vec();
         join([other]).await;
@@ -148,7 +147,7 @@ fn a_call_larger_than_the_chunk_gets_the_chunk_that_is_returned_for_another_call
         let node = Node::new(7);
         node.caller("s", 1).await.expect("it is not cancelled");
         idle().await;
-        // The node has a chunk of 4. The first call used 1, and 2 of the limit of 7 remain in the
+        // The first call used 1 and the node got a chunk of 4, so 2 of the limit of 7 remain in the
         // store.
         assert_eq!((node.used("s"), node.admitted()), (5, 1));
         let (limiter, time) = (node.limiter.clone(), scheduled::now());
@@ -178,8 +177,7 @@ fn closing_returns_all_unspent_costs_whatever_is_in_flight() {
         node.store.close().await;
         let (stats, at_close) = (node.store.stats(), node.store.stats().chunks());
         join(callers).await;
-        // Calls that were in flight during the close may have started tasks. The test waits for
-        // them.
+        // The test waits for tasks that calls have started while the leases were closed.
         idle().await;
         CROSSED.record(stats.chunks() > at_close);
         assert_eq!(node.used("s"), node.admitted());
@@ -285,8 +283,8 @@ fn when_tasks_are_dropped_no_caller_waits_for_them_and_others_fetch_chunks_again
         join(callers).await;
         assert_no_time_has_passed();
         assert!(node.admitted() <= node.used("s"));
-        // The dropped task no longer counts as a fetch in flight, so later calls can fetch chunks
-        // again.
+        // The dropped task must not count as a fetch in flight, so that later calls can fetch
+        // chunks.
         let chunks = node.store.stats().chunks();
         node.limiter.subject("s").reset().await.expect("an answer");
         idle().await;
@@ -301,8 +299,8 @@ fn when_tasks_are_dropped_no_caller_waits_for_them_and_others_fetch_chunks_again
     FETCHED.assert("a chunk that is granted before tasks are dropped");
 }
 
-/// Only one task fetches a chunk. If the layer woke the caller before this fetch ended, nothing
-/// would wake the caller again.
+/// The dropped task fetches a chunk for the caller. If the layer woke the caller before the end of
+/// this fetch, the caller would wait for the fetch again, forever.
 #[test]
 fn a_caller_that_waits_for_a_dropped_task_continues_after_the_end_of_the_fetch() {
     static REFUSED: Seen = Seen::new();

@@ -25,8 +25,8 @@ impl Clock for VirtualClock {
 
 /// The clock of a server. Each reading adds one microsecond to the virtual time.
 ///
-/// This clock gives each call a different time. If a hold and a refund had the same time, the
-/// settlement of the hold could not know which of them was executed first, and would refund less.
+/// With this clock, each call has a different time. If a hold and a refund had the same time, the
+/// settlement of the hold could not know their order, and would refund less.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock(AtomicU64);
 
@@ -37,8 +37,8 @@ impl Clock for ServerClock {
     }
 }
 
-/// A store that executes each call at some time between the start and the answer of the call. Other
-/// tasks can run before and after the execution. All clones are the same store.
+/// A store that executes each call at some time between its start and its answer. Other tasks can
+/// run before and after the execution. All clones are the same store.
 #[derive(Debug, Clone)]
 pub(crate) struct Server(Arc<Shared>);
 
@@ -48,7 +48,7 @@ struct Shared {
     ledger: Mutex<Ledger>,
 }
 
-/// The executed calls. A task that locks the ledger releases the lock within the same step.
+/// The executed calls. A task locks the ledger only within one step.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) calls: Vec<Entry>,

@@ -1,4 +1,4 @@
-//! Tests of waiting. Each charge is used or refunded once, and no waiting caller is forgotten.
+//! Tests of waiting: each charge is used or refunded once, and no waiting caller is forgotten.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -16,7 +16,6 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 struct Node {
     server: Server,
     limiter: Limiter<Server>,
-    /// The number of admitted calls.
     admitted: Arc<AtomicUsize>,
 }
 
@@ -29,7 +28,7 @@ impl Node {
     }
 
     /// Spawns a caller that waits until it is admitted. Returns the time of the admission, or
-    /// `None` if the limiter refuses the caller because too many callers wait.
+    /// `None` if too many callers wait.
     fn caller(&self) -> JoinHandle<Option<Duration>> {
         let (limiter, admitted) = (self.limiter.clone(), Arc::clone(&self.admitted));
         spawn(async move {
@@ -49,8 +48,8 @@ impl Node {
         })
     }
 
-    /// Returns the number of refunds, regardless of their outcomes. While other callers wait, the
-    /// answer to a refund is a denial.
+    /// Returns the number of refunds, including denied ones: while other callers wait, the answer
+    /// to a refund is a denial.
     fn refunds(&self) -> usize {
         let ledger = self.server.ledger();
         ledger.calls.iter().filter(|call| call.operation == Operation::Refund).count()
@@ -58,7 +57,7 @@ impl Node {
 
     /// Checks, after all calls have ended, that each charge was used or refunded.
     async fn assert_all_is_used_or_given_back(&self) {
-        // During this wait, the refunds of the cancelled calls are answered.
+        // During this wait, the store answers the refunds for the cancelled calls.
         scheduled::sleep(MAX_WAIT).await;
         let given_back = self.refunds();
         let is_charge =

@@ -13,7 +13,7 @@ use super::Failure;
 use crate::log::{say, write_error};
 
 pub(crate) enum Limits {
-    /// A directory, and its files that are in force.
+    /// A directory, and the files that the server has loaded from it.
     Files(PathBuf, Vec<ConfigFile>),
     /// A management server that has not sent limits yet.
     Xds(Box<XdsSettings>),

@@ -111,15 +111,16 @@ impl Running {
         Self { stop: watch::Sender::new(false), tasks: JoinSet::new() }
     }
 
-    /// Spawns a task that serves a protocol. The second argument of `serve` is a future that
-    /// completes when the protocol must stop.
+    /// Spawns a task that serves a protocol. `serve` receives a future that completes when the
+    /// protocol must stop.
     pub(super) fn start<F>(&mut self, bound: Bound, serve: impl FnOnce(Listener, Stopped) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let mut stop = self.stop.subscribe();
         let stopped = Box::pin(async move {
-            // `wait_for` returns no error, because the sender lives until all tasks have ended.
+            // `wait_for` returns no error, because the sender is dropped only after all tasks have
+            // ended.
             let _ = stop.wait_for(|is_stopped| *is_stopped).await;
         });
         self.tasks.spawn(serve(bound.listener, stopped));

@@ -155,8 +155,8 @@ impl<'s> App<'s> {
         envoy.stop().await?;
         limits.abort();
         others.stop().await?;
-        // The leases return their unspent chunks. Otherwise, the store would keep these chunks
-        // charged.
+        // The leases return their unspent chunks, because the store would otherwise keep these
+        // chunks charged.
         let closed = leases.iter().map(Leases::close);
         let closed = tokio::time::timeout(CLOSE_TIMEOUT, join_all(closed)).await;
         if closed.is_err() {
@@ -168,7 +168,8 @@ impl<'s> App<'s> {
     }
 }
 
-/// A leased store. When the program ends, it returns the unspent chunks of its leases.
+/// A store with leases. At the end of the program, the store returns the unspent chunks of its
+/// leases.
 type Leases = LeasedStore<Arc<dyn Store>>;
 
 /// The maximum time that the program waits at its end until the leases are returned.

@@ -11,7 +11,7 @@ use tidegate_core::layers::{BreakerWatch, CircuitState};
 /// store.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// The timeout of the call that determines why a store fails.
+/// The timeout of a call to a failing store. The call determines why the store fails.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Logs the start and the end of each outage of a store. `name` is the name of the store in the

@@ -9,7 +9,7 @@ use tidegate_server::store::{MEMORY, OpenedStore, StoreSettings, open_watched};
 
 use super::{Failure, outages};
 
-/// An open store, and the record from which the page shows the state of the store.
+/// An open store, and the [`WatchedStore`] that the page shows for it.
 pub(super) struct Opened {
     pub(super) store: Arc<dyn Store>,
     pub(super) leases: Option<LeasedStore<Arc<dyn Store>>>,

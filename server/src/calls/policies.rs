@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use tidegate_core::{Error, ErrorKind, Policy, Store, TokenBucket};
 
-/// The maximum number of policies in each of the two caches of [`Policies`]: the policies from
-/// texts, and the policies of [`Policies::bucket`].
+/// The maximum number of policies in each of the two tables of [`Policies`].
 pub const MAX_POLICIES: usize = 10_000;
 
 /// The maximum length of a policy's text in bytes.
 pub const MAX_POLICY_BYTES: usize = 512;
 
-/// The name of every policy that [`Policies::bucket`] creates. The name does not depend on the
+/// The name of every policy that [`Policies::bucket`] creates. The name does not contain the
 /// numbers, so a subject keeps its bucket if a later call sends other numbers, as in redis-cell.
 const BUCKET_NAME: &str = "throttle";
 
-/// A cache of policies, by their text or their numbers. Parsing and checking a policy costs more
-/// than a decision. If a table has [`MAX_POLICIES`] entries, the next new policy clears the table.
+/// A cache of policies, because parsing and checking a policy costs more than a decision. One table
+/// contains the policies by text, and the other contains buckets by their numbers. If a table has
+/// [`MAX_POLICIES`] entries, the next new policy clears the table.
 #[derive(Debug)]
 pub struct Policies {
     store: Arc<dyn Store>,

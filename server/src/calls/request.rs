@@ -79,8 +79,8 @@ impl CallRequest {
         self.operation
     }
 
-    /// Checks a hold that exceeds the maximum hold of a policy. The store receives a peek instead
-    /// of this hold, so the store cannot check the hold. Every other call is checked by the store.
+    /// Checks the call if it is a hold that exceeds the maximum hold of a policy. The store cannot
+    /// check such a hold, because it receives a peek instead. The store checks every other call.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.is_too_large { self.validate() } else { Ok(()) }
     }
@@ -158,7 +158,7 @@ impl CallRequest {
         self.operation.can_be_refused()
     }
 
-    /// Returns `true` if the call was executed, or if the call is a peek and an acquire of its
+    /// Returns `true` if the call was executed. For a peek, returns `true` if an acquire of its
     /// charges would be admitted.
     #[must_use]
     pub fn is_admitted(&self, decision: &Decision) -> bool {

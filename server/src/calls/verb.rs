@@ -58,7 +58,7 @@ pub enum MissingOption {
     Cost,
     /// The id of a hold.
     Id,
-    /// The id to which the time to live applies.
+    /// The id of a call that has a time to live.
     IdOfTimeToLive,
     /// The time to live of the id.
     TimeToLive,
@@ -96,8 +96,8 @@ impl Verb {
         }
     }
 
-    /// Creates a call with these charges. Each charge has the cost that the client sent, or `None`
-    /// if the client sent no cost. The default cost is 1.
+    /// Creates a call with `charges`. Each charge has the cost that the client sent, or `None` if
+    /// the client sent no cost. The default cost is 1.
     ///
     /// A cancellation and an extension ignore the costs, so that clients can send the same charges
     /// as for the hold. A settlement needs the cost of each charge that is not check-only, because
@@ -146,7 +146,7 @@ impl Verb {
             (_, None, None) if !operation.is_of_hold() => Ok(request),
             (_, None, None) => Err(MissingOption::Id),
             (_, None, Some(_)) => Err(MissingOption::IdOfTimeToLive),
-            // A settlement ignores the time to live.
+            // A settlement needs an id, but ignores the time to live.
             (Self::Settle | Self::Cancel, Some(id), _) => {
                 Ok(request.with_id(id, Duration::from_secs(1)))
             }

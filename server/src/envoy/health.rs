@@ -41,8 +41,7 @@ pub(crate) fn is_ready_at_start(service: &Service, settings: HealthSettings) -> 
 
 /// Reports the health until `shutdown` completes, and returns after [`HealthSettings::drain`].
 /// `is_ready` is the health that was reported before the call. At the end, the function closes the
-/// streams of clients that watch the health. Without this, such a stream would last until the
-/// client closes it.
+/// streams of clients that watch the health, because these clients would keep the streams open.
 pub(crate) async fn report(
     mut reporter: HealthReporter,
     service: Arc<Service>,
@@ -54,7 +53,7 @@ pub(crate) async fn report(
         () = shutdown => {}
         () = follow(&reporter, &service, settings, is_ready) => {}
     }
-    // From now on, `GET /healthcheck` fails too.
+    // `drain` makes `GET /healthcheck` fail too.
     service.drain();
     set(&reporter, false).await;
     tokio::time::sleep(settings.drain).await;
@@ -71,8 +70,8 @@ async fn follow(
     mut was_ready: bool,
 ) {
     loop {
-        // Limits that are loaded are never unloaded. If the health does not depend on the stores,
-        // it cannot change any more.
+        // Limits are never unloaded. If the health depends only on the limits, it stays `SERVING`
+        // once they are loaded.
         if was_ready && !settings.needs_store {
             return std::future::pending().await;
         }

@@ -157,8 +157,8 @@ impl Service {
         )
     }
 
-    /// Makes a configuration the current one, and records whether this succeeded. `names` are the
-    /// names of the files or resources.
+    /// Puts a configuration in force, and records whether this succeeded. `names` are the names of
+    /// its files or resources.
     fn put<'n>(
         &self,
         names: impl ExactSizeIterator<Item = &'n str>,
@@ -182,8 +182,8 @@ impl Service {
         self.starts_without_limits || self.decider.config().is_some()
     }
 
-    /// Makes the service not [ready](Self::ready) from now on. The server calls this function when
-    /// it shuts down. The service still decides requests.
+    /// Makes the service report that it is not [ready](Self::ready). The server calls this function
+    /// when it shuts down. The service still decides requests.
     pub fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
     }
@@ -214,9 +214,9 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// Returns an error if the request is not valid, or if the store is misconfigured. Any other
-    /// failure of the store is an error with [`OnStoreError::Error`], and with
-    /// [`OnStoreError::Share`] if the fallback store does not decide either.
+    /// Returns an error if the request is not valid, or if the store is misconfigured. With
+    /// [`OnStoreError::Error`], any other failure of the store is an error too. With
+    /// [`OnStoreError::Share`], it is an error only if the fallback store also fails.
     pub async fn should_rate_limit(
         &self,
         request: &RateLimitRequest,
@@ -278,15 +278,15 @@ impl Service {
         self.unreadable.follow(report).await;
     }
 
-    /// Calls `report` with requests to `/json` whose body cannot be read, at the same intervals
-    /// as [`follow_unreadable`](Self::follow_unreadable).
+    /// Calls `report` with requests to `/json` whose body cannot be read, as often as
+    /// [`follow_unreadable`](Self::follow_unreadable) reports gRPC requests.
     pub async fn follow_unreadable_json(&self, report: impl Fn(Unreadable)) {
         self.unreadable_json.follow(report).await;
     }
 }
 
-/// Returns `true` if [`OnStoreError`] applies to the error. Invalid requests and wrong settings
-/// are always reported as errors.
+/// Returns `true` if the setting [`OnStoreError`] applies to `error`. It does not apply to invalid
+/// requests and wrong settings, which are always errors.
 fn may_hide(error: &Error) -> bool {
     !error.kind().is_invalid_request() && error.kind() != ErrorKind::Misconfigured
 }

@@ -11,13 +11,13 @@ use crate::envoy::decide::{DecideError, Decided, Tally};
 use crate::limits::StatKey;
 use crate::observe::unreadable::unreadable_over_http;
 
-/// The maximum number of limit keys with their own counters. Further keys share the counters of
-/// `other`. Without this maximum, clients could create any number of counters, because some keys
-/// contain values from requests.
+/// The maximum number of limit keys with their own counters. Further keys share the counters of the
+/// key `other`. Without this maximum, clients could create any number of counters, because some
+/// keys contain values from requests.
 pub const MAX_KEYS: usize = 10_000;
 
 /// The maximum length in bytes of a key with its own counters. Longer keys share the counters of
-/// `other`, because the recorder keeps every key in memory for as long as the server runs.
+/// the key `other`, because the recorder keeps every key in memory for as long as the server runs.
 pub const MAX_KEY_BYTES: usize = 1_000;
 
 /// The counters of a server.

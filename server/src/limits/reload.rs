@@ -9,8 +9,8 @@ use crate::net::watch;
 /// removed. `loaded` are the files whose limits are already in force.
 ///
 /// The function finds a change within three [intervals](watch::INTERVAL), even if the files are
-/// links, such as the links of a Kubernetes ConfigMap. If a program writes a file within one
-/// interval, the function never loads a part of the file.
+/// links, such as the links of a Kubernetes ConfigMap. It never loads an incomplete file, provided
+/// that a program writes each file within one interval.
 ///
 /// This function never returns; drop the future to stop it.
 pub async fn follow(

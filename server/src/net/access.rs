@@ -27,8 +27,8 @@ pub enum Access {
     Closed,
 }
 
-/// A check of the header field `Authorization`. `basic` and `bearer` are the expected credentials,
-/// which follow the name of the scheme in the field.
+/// A check of the header field `Authorization`, which contains a scheme and credentials. `basic`
+/// and `bearer` are the expected credentials for the schemes of these names.
 #[derive(Clone)]
 pub(crate) struct Guard {
     access: Access,

@@ -13,8 +13,8 @@ const MIN: usize = 100;
 /// port.
 const OTHERS: u64 = 400;
 
-/// The maximum number of connections of a protocol: the name of its setting, and its value if it is
-/// set.
+/// The name of the setting for the maximum number of connections of a protocol, and its value if it
+/// is set.
 pub type MaxConnections<'a> = (&'static str, &'a mut Option<usize>);
 
 /// Raises the limit of open files as far as the system permits. Then chooses a value for each

@@ -31,8 +31,8 @@ fn why_not_json(bytes: &[u8], error: &serde_json::Error) -> String {
         return format!("the byte at {} is not UTF-8, which JSON requires", invalid.valid_up_to());
     }
     let reason = error.to_string();
-    // If the error contains one of these texts, the JSON has a lone surrogate such as `"\ud800"`,
-    // which is not a character.
+    // An error with one of these two texts means that the JSON has a lone surrogate such as
+    // `"\ud800"`, which is not a character.
     match ["surrogate", "end of hex escape"].iter().any(|part| reason.contains(part)) {
         true => format!("{reason}; a surrogate, \\ud800 to \\udfff, must be one of a pair"),
         false => reason,

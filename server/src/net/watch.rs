@@ -26,7 +26,7 @@ pub(crate) async fn follow<T: Clone + PartialEq + Send + 'static>(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        // `spawn_blocking` is cancelled only when the runtime ends.
+        // An error means that `read` has panicked or that the runtime ends.
         let Ok(now) = tokio::task::spawn_blocking(read.clone()).await else { continue };
         let is_settled = before.as_ref() == Some(&now);
         if is_settled && current != now {

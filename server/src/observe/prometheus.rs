@@ -14,8 +14,8 @@ use metrics_process::Collector;
 use tidegate_core::telemetry::names::SECONDS_BUCKETS;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// The interval at which recorded times are added to their histograms. The exporter uses the same
-/// interval when it serves the metrics itself.
+/// The interval at which recorded times are added to their histograms. The crate
+/// `metrics-exporter-prometheus` uses the same interval in its own server.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Creates a recorder of metrics and a task that adds recorded times to their histograms. Without

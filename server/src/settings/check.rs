@@ -69,8 +69,8 @@ fn is_set(values: &Values, key: &str) -> bool {
     !["", "false"].contains(&values.text(key))
 }
 
-/// Returns the name by which a message mentions the setting `key`, which the setting `other` needs.
-/// If a variable set `other`, the name is the variable of `key`.
+/// Returns the name of the setting `key` for a message that `other` needs `key`. If a variable set
+/// `other`, the name is the variable of `key`.
 fn missing<'a>(values: &Values, other: &str, key: &'a str) -> &'a str {
     match values.origin(other) {
         Origin::Variable(_) => variable_of(key).unwrap_or(key),

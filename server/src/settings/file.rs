@@ -128,7 +128,7 @@ pub(super) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option
     let part = name.split_once('.').map_or(name, |(_, part)| part);
     let similarity = |known: &String| {
         let own = known.split_once('.').map_or(&**known, |(_, own)| own);
-        // If only the names after the sections are similar, the similarity is at most 0.9.
+        // Two names that differ only in their sections have a similarity of at least 0.9.
         let names = strsim::normalized_damerau_levenshtein(part, own).min(0.9);
         strsim::normalized_damerau_levenshtein(name, known).max(names)
     };

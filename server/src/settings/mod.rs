@@ -170,7 +170,7 @@ pub(crate) struct Settings {
 impl Settings {
     fn load(flags: &Flags) -> Result<(Self, Values), Mistake> {
         let mut values = Values::from_defaults(DEFAULTS)?;
-        // This first read determines the form of each value, which `file::apply` checks.
+        // Reading the defaults determines the form of each value, which `file::apply` checks.
         Self::read(&mut values)?;
         let mut warnings = Vec::new();
         let known: Vec<&str> =

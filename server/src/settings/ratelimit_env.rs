@@ -1,6 +1,6 @@
 //! The environment variables of envoyproxy/ratelimit. No other source file contains their names.
 //!
-//! Each variable that is set takes effect, is refused with an error, or is named in a warning.
+//! Each variable that is set has an effect, or causes an error or a warning.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -379,7 +379,8 @@ impl Environment<'_> {
     fn directory(&self, values: &mut Values) {
         let part = |name: &'static str| self.get(name).map(|value| (name, value));
         let (root, sub) = (part("RUNTIME_ROOT"), part("RUNTIME_SUBDIRECTORY"));
-        // If this variable is set but empty, the files are in the parent directory of `config`.
+        // If this variable is not set, the last part of the path is `config`. If it is empty, the
+        // path has no last part.
         let last = "RUNTIME_APPDIRECTORY";
         let last = (self.variable)(last).map(|value| (last, value));
         let Some((name, _)) = root.as_ref().or(sub.as_ref()).or(last.as_ref()) else { return };
@@ -464,7 +465,8 @@ impl Environment<'_> {
             auth: &self.get(auth_name).unwrap_or_default(),
             is_tls,
         };
-        // A flag, or a variable of this server, that names a store takes precedence.
+        // If a flag or a variable of this server names a store, it takes precedence over the
+        // variables of envoyproxy/ratelimit.
         if !matches!(values.origin(key), Origin::Flag(_) | Origin::Variable(_)) {
             values.set(key, redis.to_url()?, Origin::Variable(url_name));
         }

@@ -124,7 +124,8 @@ impl Values {
     ///
     /// # Errors
     ///
-    /// Returns an error that contains the value and its bound if the value is not valid.
+    /// Returns an error if the value is not valid. The error contains the value and describes valid
+    /// values.
     pub(super) fn get<T>(
         &mut self,
         key: &str,
@@ -262,7 +263,7 @@ pub(super) fn span_or_zero() -> Kind<impl Fn(&str) -> Result<Duration, String>> 
     Kind { form: Form::Text, read }
 }
 
-/// Reads an empty text as `None`, and other texts like `kind`.
+/// Reads an empty text as `None`, and every other text with `kind`.
 pub(super) fn optional<T, F>(kind: Kind<F>) -> Kind<impl Fn(&str) -> Result<Option<T>, String>>
 where
     F: Fn(&str) -> Result<T, String>,
@@ -291,16 +292,16 @@ pub(super) fn secret() -> Kind<impl Fn(&str) -> Result<String, String>> {
     Kind { form: Form::Secret, read: any }
 }
 
-/// Reads a secret with the function `read`. If the secret is not valid, `read` returns the bound
-/// for the message, which does not show the secret.
+/// Reads a secret with the function `read`. If the secret is not valid, `read` returns a
+/// description of valid secrets for the message, which does not show the secret.
 pub(super) fn secret_as<T>(
     read: impl Fn(&str) -> Result<T, String>,
 ) -> Kind<impl Fn(&str) -> Result<T, String>> {
     Kind { form: Form::Secret, read }
 }
 
-/// Reads a text with the function `read`. If the text is not valid, `read` returns the bound for
-/// the message.
+/// Reads a text with the function `read`. If the text is not valid, `read` returns a description of
+/// valid texts for the message.
 pub(super) fn text_as<T>(
     read: impl Fn(&str) -> Result<T, String>,
 ) -> Kind<impl Fn(&str) -> Result<T, String>> {
@@ -341,7 +342,8 @@ impl Values {
         let read = |text: &str| {
             let (host, port) = text.rsplit_once(':')?;
             let host = if host.is_empty() { "0.0.0.0" } else { host };
-            // Without brackets, the last part of an IPv6 address would be taken for the port.
+            // An IPv6 address must be in brackets. Otherwise, its last part would be read as the
+            // port.
             let is_host = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
             is_host.then_some((host.to_owned(), port.parse().ok()?))
         };

@@ -49,7 +49,7 @@ fn encrypt(settings: &mut XdsSettings, is_encrypted: bool, files: Files) {
     });
 }
 
-/// Does nothing. Without TLS, `check` refuses settings that require encryption.
+/// Does nothing, because `check` refuses encryption in a program without TLS.
 #[cfg(not(feature = "tls"))]
 fn encrypt(_: &mut XdsSettings, _: bool, _: Files) {}
 

@@ -5,7 +5,7 @@ use tidegate_server::limits::config::{Config, ConfigFile, SameDomain};
 
 use super::store;
 
-/// The maximum length of an error message in bytes. A message must not repeat the whole file.
+/// The maximum length of an error message, in bytes. A message must not repeat the whole file.
 const MAX_MESSAGE_BYTES: usize = 1_500;
 
 /// Checks that the server either puts `text` in force as a file of limits, or refuses it with a

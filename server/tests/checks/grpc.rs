@@ -1,4 +1,4 @@
-//! Sends bytes to the gRPC port over sockets, as an HTTP/2 connection and as the body of a request.
+//! Sends bytes to the gRPC port, as an HTTP/2 connection and as the body of a request.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// A request with `domain: d` and a descriptor with the entry `u`, which has no limit.
+/// A request with the domain `d` and the entry `u`, which has no limit.
 pub(crate) const REQUEST: &[u8] = b"\0\0\0\0\x0a\x0a\x01d\x12\x05\x0a\x03\x0a\x01u";
 
 /// The maximum time for an answer on a busy machine.
@@ -38,12 +38,10 @@ pub(crate) fn check_frames(bytes: &[u8]) {
     exchange(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), bytes].concat());
 }
 
-/// Sends bytes as the body of a gRPC call.
 pub(crate) fn check_body(bytes: &[u8]) {
     exchange(&call(bytes));
 }
 
-/// Checks that the server still answers a valid call.
 pub(crate) fn check_serving() {
     let answer = ask(REQUEST);
     let data = frames(&answer).into_iter().find(|frame_read| frame_read.kind == DATA);
@@ -52,12 +50,12 @@ pub(crate) fn check_serving() {
     assert_eq!((response.overall_code, response.statuses.len()), (1, 1));
 }
 
-/// Returns the bytes that a client sends on a new connection to make one call.
+/// Returns the bytes of a call on a new connection.
 pub(crate) fn call(body: &[u8]) -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &[]), &call_on(1, body)].concat()
 }
 
-/// Returns the bytes that a client sends on an open connection to make one call.
+/// Returns the bytes of a call on an open connection.
 pub(crate) fn call_on(stream: u32, body: &[u8]) -> Vec<u8> {
     // In HPACK, 0x83 is the field `:method: POST`, and 0x86 is `:scheme: http`. The loop adds the
     // other fields as literals.
@@ -119,8 +117,8 @@ pub(crate) fn frames(mut bytes: &[u8]) -> Vec<Frame<'_>> {
     frames
 }
 
-/// Makes a call, and returns the bytes of its answer. This function does not close the connection
-/// while it waits, because the server could then close it before the answer is complete.
+/// Makes a call, and returns the bytes of its answer. Closes the connection only after the answer
+/// is complete, because an earlier close could cut the answer off.
 pub(crate) fn ask(body: &[u8]) -> Vec<u8> {
     let mut stream = connect();
     stream.write_all(&call(body)).unwrap();
@@ -145,8 +143,8 @@ fn connect() -> TcpStream {
 /// Sends bytes, closes the sending direction, and waits until the server has closed the connection.
 pub(crate) fn exchange(bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect();
-    // The write fails if the server has closed the connection. The client may then receive a reset,
-    // which discards the server's answer.
+    // If the server has closed the connection, the write fails, and a reset may discard the
+    // server's answer.
     let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
     let mut answer = Vec::new();
     if let Err(error) = stream.read_to_end(&mut answer) {

@@ -12,7 +12,7 @@ use tidegate_server::net::http::{HttpSettings, serve_stream};
 
 use super::{exchange, in_virtual_time, service, store};
 
-/// The maximum length of an error message in bytes. A message must not repeat the whole request.
+/// The maximum length of an error message, in bytes. A message must not repeat the whole request.
 const MAX_MESSAGE_BYTES: usize = 1_000;
 
 struct Response {
@@ -25,8 +25,8 @@ struct Response {
 /// status.
 pub(crate) fn check_bytes(bytes: &[u8], part: usize) {
     let answer = answer_to(bytes, part);
-    // The response to `HEAD` contains the length of a body but no body, so this check cannot split
-    // the responses.
+    // The response to `HEAD` has the length of a body but no body, so the check cannot find the
+    // next response.
     if bytes.windows(4).any(|window| window == b"HEAD") {
         return;
     }

@@ -9,7 +9,7 @@ use tidegate_server::envoy::request::{Entry, RateLimitDescriptor, RateLimitReque
 use super::{in_virtual_time, service};
 
 /// Checks that the service answers a request with one status per descriptor, or refuses it with a
-/// reason. Also checks that the server reads the same request from JSON.
+/// reason, and that the server reads the same request from JSON.
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(request) = RateLimitRequest::decode(bytes) else { return };
     let service = service();

@@ -149,8 +149,8 @@ fn b95_a_request_that_cannot_be_read_is_counted_and_reported() {
     metrics::with_local_recorder(&recorder, || {
         let service = Arc::new(Service::new(Scene::new(LIMITS).decider));
         let readable = message(&request(b"d", b"account", b"dave"));
-        // The service cannot read these three messages: a message that ends within a field, a
-        // message without any bytes, and a message that is marked as compressed but is not.
+        // Three unreadable messages: one ends within a field, one has no bytes, and one is marked
+        // as compressed but is not.
         let unreadable = [b"\0\0\0\0\x02\x0a\x09".to_vec(), Vec::new(), b"\x01\0\0\0\0".to_vec()];
         let answers = block_on(async {
             let first =

@@ -10,8 +10,7 @@ fn error(text: &str) -> String {
     error.to_string()
 }
 
-/// Checks that invalid limits cause the same error messages as in envoyproxy/ratelimit, whose tests
-/// contain these messages.
+/// The tests of envoyproxy/ratelimit contain the same error messages.
 #[test]
 fn errors_have_the_texts_of_envoyproxy_ratelimit() {
     for (text, expected) in [
@@ -273,7 +272,7 @@ fn bombs_are_refused_at_once() {
 
 #[test]
 fn depth_and_number_of_values_are_bounded_exactly() {
-    // `maps` is the number of nested maps. It includes the map of the whole file and the map of the
+    // `maps` is the number of nested maps, including the map of the file and the map of the
     // metadata.
     let nested = |maps: usize| -> String {
         let maps = (1..maps).map(|depth| format!("{}a:\n", " ".repeat(depth)));
@@ -282,8 +281,8 @@ fn depth_and_number_of_values_are_bounded_exactly() {
     read(&nested(64)).unwrap();
     assert!(error(&nested(65)).contains("nested more than 64 deep"));
 
-    // The file has `values - 7` values in the list, and seven other values: two maps, three keys,
-    // the domain and the list itself.
+    // The list has `values - 7` values. The file has seven other values: two maps, three keys, the
+    // domain and the list itself.
     let wide = |values: usize| format!("domain: d\nmetadata: {{a: [{}]}}", "x,".repeat(values - 7));
     read(&wide(500_000)).unwrap();
     assert!(error(&wide(500_001)).contains("more than 500000 values"));

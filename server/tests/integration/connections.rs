@@ -1,5 +1,4 @@
-//! Tests how gRPC connections end: when they reach their maximum age, and when the server shuts
-//! down.
+//! Tests how gRPC connections end at their maximum age, and when the server shuts down.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,13 +23,13 @@ use tokio::time::timeout;
 
 use crate::scene::{Scene, decider};
 
-/// The maximum time for an action. It usually takes milliseconds, but more on a busy machine.
+/// The maximum time for an action on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 /// A time that is longer than any test.
 const NEVER: Duration = Duration::from_secs(3_600);
 const SHORT: Duration = Duration::from_millis(50);
 
-/// A health request without the name of a service. It requests the health of the whole server.
+/// A health request without the name of a service, which means the whole server.
 const WHOLE_SERVER: &[u8] = &[0, 0, 0, 0, 0];
 const SERVICE: &[u8] = b"\0\0\0\0\x0b\x0a\x09ratelimit";
 const SERVING: &[u8] = &[0, 0, 0, 0, 2, 8, 1];
@@ -66,7 +65,6 @@ impl Server {
         self.stop.take().unwrap().send(()).unwrap();
     }
 
-    /// Waits until the server has ended.
     async fn end(self) {
         timeout(SOON, self.task).await.unwrap().unwrap();
     }
@@ -77,7 +75,7 @@ struct Client {
     connection: JoinHandle<Result<(), Error>>,
 }
 
-/// A request whose header has been sent. Its message has not been sent yet.
+/// A request whose header was sent. Its message was not sent yet.
 struct Begun {
     response: ResponseFuture,
     message: SendStream<Bytes>,
@@ -105,8 +103,8 @@ impl Client {
         Begun { response, message }
     }
 
-    /// Waits until the server has sent GOAWAY. After that, the server accepts no further requests
-    /// on the connection.
+    /// Waits until the server has sent GOAWAY, after which it accepts no requests on the
+    /// connection.
     async fn goaway(&self) {
         let told = async {
             loop {
@@ -121,7 +119,6 @@ impl Client {
         assert_eq!(error.reason(), Some(Reason::NO_ERROR));
     }
 
-    /// Waits until the connection has ended.
     async fn end(self) -> Result<(), Error> {
         timeout(SOON, self.connection).await.unwrap().unwrap()
     }
@@ -166,7 +163,6 @@ async fn an_old_connection_takes_no_more_requests_and_answers_those_that_it_has(
     assert_eq!(begun.answer().await, SERVING);
     client.end().await.unwrap();
 
-    // The server still serves a client with a new connection.
     let mut client = Client::connect(server.address).await;
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
 }
@@ -187,8 +183,8 @@ async fn a_request_that_lasts_longer_than_the_grace_is_cut_off() {
     let Begun { response, message: _kept } = client.begin("Check").await;
     timeout(SOON, response).await.unwrap().unwrap_err();
     assert!(start.elapsed() >= age + SHORT);
-    // The server sent GOAWAY and then cut off the request, so the client may see an orderly end or
-    // an error.
+    // The server sends GOAWAY and then closes the connection, so the client may see an orderly end
+    // or an error.
     let _ = client.end().await;
 }
 
@@ -226,7 +222,7 @@ async fn a_server_that_ends_answers_the_requests_that_it_has() {
     let mut server = Server::start(ConnectionAge::default(), NEVER).await;
     let mut client = Client::connect(server.address).await;
     let begun = client.begin("Check").await;
-    // The server has received the first request, because it answers the second request.
+    // The answer to the second request shows that the server has received the first one.
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     server.stop();
     client.goaway().await;
@@ -241,22 +237,22 @@ async fn a_server_ends_though_a_request_never_does() {
     let mut server = Server::start(ConnectionAge::default(), SHORT).await;
     let mut client = Client::connect(server.address).await;
     let Begun { response, message: _kept } = client.begin("Check").await;
-    // The wait is longer than the timeout for the shutdown. The request stays open, because the
-    // timeout starts with the shutdown.
+    // The request stays open during this wait, because the timeout `SHORT` starts with the
+    // shutdown.
     tokio::time::sleep(2 * SHORT).await;
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     server.stop();
     server.end().await;
     timeout(SOON, response).await.unwrap().unwrap_err();
-    // The server sent GOAWAY and then cut off the request, so the client may see an orderly end or
-    // an error.
+    // The server sends GOAWAY and then closes the connection, so the client may see an orderly end
+    // or an error.
     let _ = client.end().await;
 }
 
 const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Returns a gRPC message of 3 MiB in two parts: all bytes except the last one, and the last byte.
-/// Almost all bytes belong to the name of a domain.
+/// Almost all bytes are the name of a domain.
 fn large() -> (Bytes, Bytes) {
     let len = 3 << 20;
     let mut message = vec![0x0a];
@@ -277,8 +273,8 @@ async fn status(response: ResponseFuture) -> String {
 #[tokio::test]
 async fn messages_that_are_not_complete_take_no_more_than_a_connection_may() {
     const RESOURCE_EXHAUSTED: &str = "8";
-    // The status of the answer to a complete request. The service refuses the request, because it
-    // has no descriptors.
+    // The status of the answer to a complete request, which the service refuses because it has no
+    // descriptors.
     const REFUSED: &str = "2";
     let server = Server::start(ConnectionAge::default(), NEVER).await;
     let mut client = Client::connect(server.address).await;
@@ -297,8 +293,8 @@ async fn messages_that_are_not_complete_take_no_more_than_a_connection_may() {
         assert_eq!(status, RESOURCE_EXHAUSTED);
         messages[index] = None;
     }
-    // The server answers other requests while the large requests are incomplete. When their last
-    // bytes arrive, it decides the large requests too.
+    // The server answers another request while the large messages are incomplete. After their last
+    // bytes, it decides their requests too.
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     for message in messages.iter_mut().flatten() {
         message.send_data(end.clone(), true).unwrap();
@@ -307,8 +303,8 @@ async fn messages_that_are_not_complete_take_no_more_than_a_connection_may() {
         responses.join_all().await.into_iter().map(|(_, status)| status).collect();
     assert!(statuses.iter().any(|status| status == REFUSED), "{statuses:?}");
 
-    // The server has released the memory of the large requests, so it decides twice as many later
-    // requests.
+    // The server has released the memory of the large messages, so it accepts twice as many later
+    // messages.
     for _ in 0..2 * possible {
         let Begun { response, mut message } = client.begin_at(SHOULD_RATE_LIMIT).await;
         message.send_data(begin.clone(), false).unwrap();
@@ -350,8 +346,8 @@ async fn requests_that_the_store_does_not_answer_take_no_more_than_a_connection_
         let status = timeout(SOON, responses.join_next()).await.unwrap().unwrap().unwrap();
         assert_eq!(status, RESOURCE_EXHAUSTED);
     }
-    // The waiting requests use only the memory that belongs to their own connection, so the server
-    // still answers on another connection.
+    // The waiting requests use only the memory of their own connection, so the server still answers
+    // on another connection.
     let mut client = Client::connect(server.address).await;
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     assert_eq!(responses.len(), possible);

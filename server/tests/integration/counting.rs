@@ -104,8 +104,8 @@ fn windows_are_those_of_the_clock() {
             "domain: d\ndescriptors:\n- {{key: a, rate_limit: {{unit: {unit}, requests_per_unit: 9}}}}\n"
         ))
     };
-    // The time of the scene is 48 s after the start of a Monday, which is 19,723 days after
-    // 1970-01-01, a Thursday. All windows are aligned to 1970-01-01.
+    // The scene begins 48 s after the start of a Monday, the day 19,723 since 1970-01-01, which was
+    // a Thursday. All windows are aligned to 1970-01-01.
     for (name, until_reset) in [
         ("second", 1),
         ("Minute", 12),
@@ -116,7 +116,7 @@ fn windows_are_those_of_the_clock() {
         ("year", 352 * 86_400 - 48),
     ] {
         let scene = unit(name);
-        // A request without hits and a request with a hit return the same time until the reset.
+        // The time until the reset is the same for a request without hits and a request with a hit.
         assert_eq!(reset(&scene.status_of("d", hits(&[("a", "")], 0))), until_reset, "{name}");
         assert_eq!(reset(&scene.status("d", &[("a", "")])), until_reset, "{name}");
     }
@@ -150,7 +150,7 @@ fn a_refund_is_taken_off_the_count_and_never_below_zero() {
     assert_eq!(remaining(refund(entries, 5)), 3, "refused hits were counted too");
     assert_eq!(remaining(refund(entries, 100)), 10);
     assert_eq!(remaining(hits(entries, 1)), 9);
-    // A refund is never refused, and does not count as a hit in statistics.
+    // A refund is never refused, and statistics do not count it as a hit.
     scene.status_of("d", hits(entries, 20));
     let decided = scene.decided(&request("d", vec![refund(entries, 1)])).unwrap();
     assert!(is_ok(&decided.response) && decided.tallies.is_empty());
@@ -221,7 +221,7 @@ fn requests_without_bounds_are_refused_before_anything_is_counted() {
     let error = error.unwrap_err().to_string();
     assert!(error.ends_with("bytes; at most 1048576 are possible"), "{error}");
     assert_eq!(scene.status_of("d", hits(&[("a", "")], 0)).limit_remaining, 10);
-    // No limit matches the key `other`, so the descriptor is not counted and its size does not
-    // matter.
+    // No limit matches the key `other`, so the server does not count the descriptor, and its size
+    // does not matter.
     assert!(scene.passes("d", &[&[("other", &huge)]]));
 }

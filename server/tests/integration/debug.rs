@@ -1,4 +1,4 @@
-//! Tests the program with a debug port, as envoyproxy/ratelimit has, and with the cache of denials.
+//! Tests the program with a debug port, as envoyproxy/ratelimit has, and with a deny cache.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -26,8 +26,8 @@ const CONFIG: &str = "domain: d\ndescriptors:\n\
 
 type Counting = Arc<FaultyStore<MemoryStore<ManualClock>>>;
 
-/// Returns a scene whose decider has a deny cache, and the store, which counts its calls. With
-/// `only_policies`, the cache keeps denials only for policies, and only for a second.
+/// Returns a scene with a deny cache, and its store, which counts its calls. With `only_policies`,
+/// the cache keeps only denials of policies, for a second.
 fn cached(behaviour: Behaviour, only_policies: bool) -> (Scene, Counting) {
     let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
     let store = MemoryStore::builder().clock(clock.clone()).build();
@@ -42,8 +42,8 @@ fn cached(behaviour: Behaviour, only_policies: bool) -> (Scene, Counting) {
     (Scene { decider, clock }, store)
 }
 
-/// Sends a request with one hit. Returns the number of its hits over the limit, and the number of
-/// these hits that the cache refused.
+/// Sends a request with one hit. Returns the number of hits over the limit, and the number of them
+/// that the cache refused.
 fn over(scene: &Scene, key: &str) -> (u64, u64) {
     let tally = scene.tally("d", &[(key, "")]);
     (tally.over, tally.over_in_cache)
@@ -90,7 +90,7 @@ fn a_refund_and_a_reset_by_this_server_end_a_cached_denial() {
     assert!(!scene.passes("d", &[&[("minute", "")]]));
     scene.ask(&request("d", vec![refund(&[("minute", "")], 3)]));
     assert!(scene.passes("d", &[&[("minute", "")]]));
-    // The test sends the call that `/v1/reset` sends, to the same store.
+    // The test makes the call that `/v1/reset` makes, on the same store.
     assert!(!scene.passes("d", &[&[("login", "")]]));
     let policy: Policy = "policy: sliding-log 2/1m".parse().unwrap();
     let charges = [Charge::new(&policy, "d|login=")];
@@ -145,8 +145,8 @@ fn the_cache_for_policies_answers_no_other_call() {
     };
     assert_eq!(["login", "bucket"].map(calls_of_a_refusal), [0, 0]);
     assert!(["minute", "second", "report"].map(calls_of_a_refusal).iter().all(|calls| *calls > 0));
-    // Calls of `/v1` and RESP always reach the memory store, because the cache for policies does
-    // not answer them.
+    // The cache for policies does not answer calls of `/v1` and RESP, so they always reach the
+    // memory store.
     let policy: Policy = "policy: sliding-log 2/1m".parse().unwrap();
     let charges = [Charge::new(&policy, "d|login=")];
     let before = store.as_layer().calls();

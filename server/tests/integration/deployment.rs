@@ -61,7 +61,6 @@ fn value<'a>(event: Event<'a>, events: &mut Parser<'a, StrInput<'a>>) -> Value {
     }
 }
 
-/// Returns all manifests that `kubectl apply --kustomize` applies.
 fn manifests() -> Vec<Value> {
     let folder = ops("kubernetes");
     let [kustomization] = &documents(&folder.join("kustomization.yaml"))[..] else { panic!() };

@@ -75,7 +75,7 @@ descriptors:
     {key: wild, value: goo*, rate_limit: {unit: minute, requests_per_unit: 20}}]}
 ";
 
-/// Sends `count` equal requests, and returns the number of admitted requests. Fails if a request is
+/// Returns the number of admitted requests of `count` equal requests. Fails if a request is
 /// admitted after a refused request.
 fn passing(scene: &Scene, count: usize, descriptors: &[&[(&str, &str)]]) -> usize {
     let passed: Vec<bool> = (0..count).map(|_| scene.passes("rl", descriptors)).collect();
@@ -399,8 +399,8 @@ descriptors:
     assert_eq!(passed, [true, true, true, true, true, false]);
     let scene = Scene::new(config);
     assert!(!scene.passes("d", &[quotas[0], quotas[1], &[("none", "")]]));
-    // A request whose quotas are all exceeded is refused. The descriptor `other` has no limit, so
-    // it is not a quota that could admit the request.
+    // A request whose quotas are all exceeded is refused, even if another descriptor, `other`, has
+    // no limit.
     assert!(
         !Scene::new(&config.replace("requests_per_unit: 5", "requests_per_unit: 0"))
             .passes("d", &[quotas[0], &[("other", "")]])
@@ -437,7 +437,7 @@ descriptors:
     // exhausted too, but does not refuse.
     assert_eq!(headers(vec![hits(&ten, 1), hits(&many, 98)]), expected("10", "0", "12"));
     // An exceeded quota does not refuse the request, so the `RateLimit-` headers do not describe
-    // the quota.
+    // it.
     let quota = [("quota", "a")];
     assert_eq!(headers(vec![hits(&ten, 1), hits(&quota, 9)]), expected("10", "0", "12"));
     assert_eq!(headers(vec![descriptor(&[("other", "")])]), []);

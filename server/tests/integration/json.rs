@@ -1,4 +1,4 @@
-//! Envoy's rate-limit protocol in JSON over HTTP/1.
+//! Tests Envoy's rate-limit protocol in JSON over HTTP/1.
 
 use std::sync::Arc;
 
@@ -24,7 +24,6 @@ async fn start(service: Service) -> std::net::SocketAddr {
     address
 }
 
-/// Sends a request, and returns the status and the body of the answer.
 pub(crate) async fn call(
     address: std::net::SocketAddr,
     method: &str,

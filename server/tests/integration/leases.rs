@@ -1,5 +1,5 @@
-//! Tests the layers between the server and its Redis: leases of limits (`lease: true`), the cache
-//! of denials, and the fallback that gives the server a share of each limit while Redis is down.
+//! Tests the layers between the server and its Redis: leases (`lease: true`), the deny cache, and
+//! the fallback that gives the server a share of each limit while Redis is down.
 
 use serde_json::{Value, json};
 use tidegate_core::{Call, Charge, Operation, Policy};

@@ -27,7 +27,7 @@ fn directory() -> TempDir {
     directory
 }
 
-/// Returns the command of the program, with the limits in `directory` and with free ports.
+/// Returns the command of the program, with the limits in `directory` and free ports.
 fn at(directory: &TempDir) -> Command {
     let mut program = program();
     program.arg("--config").arg(directory.path());
@@ -35,7 +35,7 @@ fn at(directory: &TempDir) -> Command {
     program
 }
 
-/// Runs the program until it fails. Returns the exit code and the output on standard error.
+/// Runs the program until it fails. Returns the exit code and standard error.
 async fn failure(mut program: Command) -> (Option<i32>, String) {
     let Output { status, stderr, .. } = timeout(LONG, program.output()).await.unwrap().unwrap();
     (status.code(), String::from_utf8(stderr).unwrap())
@@ -65,8 +65,8 @@ async fn a_value_that_is_not_possible_is_an_error_that_names_its_variable() {
         assert!(stderr.starts_with(&expected), "{variable}: {stderr}");
     }
     for (setting, value, why) in [
-        // With a maximum of 0 connections, the server would serve nothing. Therefore 0 is an error,
-        // and does not mean that there is no maximum.
+        // With a maximum of 0 connections, the server would serve nothing. So 0 is an error, and
+        // does not mean that there is no maximum.
         ("grpc.max_connections", "0", maximum),
         ("resp.max_connections", "\"many\"", maximum),
         ("http.max_connections", "-1", maximum),
@@ -84,8 +84,8 @@ async fn a_value_that_is_not_possible_is_an_error_that_names_its_variable() {
         let expected = format!(".toml:2:{column}: {setting} is `{value}`; {why}");
         assert!(stderr.contains(&expected), "{setting}: {stderr}");
     }
-    // The first error names a variable that the subcommand `check` reads. The second error names
-    // the argument `--grpc`, although `GRPC_HOST` and `GRPC_PORT` are set too.
+    // The subcommand `check` also reports an invalid variable that it reads. An error about
+    // `--grpc` names this argument, although `GRPC_HOST` and `GRPC_PORT` are set too.
     let mut check = program();
     check.arg("check").arg(directory.path()).env("MERGE_DOMAIN_CONFIG", "x");
     let (code, stderr) = failure(check).await;
@@ -158,8 +158,7 @@ async fn a_variable_that_is_empty_is_not_set() {
     ] {
         program.env(variable, "");
     }
-    // An empty `RUNTIME_APPDIRECTORY` has a meaning: the files of limits are directly in
-    // `RUNTIME_ROOT`.
+    // If `RUNTIME_APPDIRECTORY` is empty, the files of limits are directly in `RUNTIME_ROOT`.
     program.env("RUNTIME_ROOT", root.path()).env("RUNTIME_APPDIRECTORY", "");
     let (_child, address) = serving(program).await;
     assert!(address.ip().is_loopback());
@@ -183,8 +182,8 @@ async fn an_address_may_stand_in_brackets_and_times_are_histograms() {
     }
 }
 
-/// Returns the metrics in `docs/metrics.md`: the kind and the labels of each metric, and `true` if
-/// it is a metric of the server and not of the libraries.
+/// Returns the kind and the labels of each metric in `docs/metrics.md`, and `true` if it is a
+/// metric of the server and not of the libraries.
 fn documented_metrics() -> HashMap<&'static str, (&'static str, Vec<&'static str>, bool)> {
     let mut is_of_server = false;
     let rows = include_str!("../../../docs/metrics.md").lines().filter_map(|line| {
@@ -394,8 +393,8 @@ async fn clients_that_are_slow_lose_their_connection_after_the_times_that_are_se
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(beginning.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
-        // The settings file sets both timeouts to 100 ms. With the default of 30 s, this read would
-        // take too long.
+        // The settings file sets the timeout of both connections to 100 ms. The default of 30 s
+        // would be too long for this test.
         let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await;
         assert!(read.is_ok(), "{beginning}");
     }
@@ -409,7 +408,7 @@ async fn limits_are_followed_while_nothing_can_be_written_to_the_log() {
     let full = || fs::File::create("/dev/full").unwrap();
     let mut program = program();
     program.arg("--config").arg(directory.path()).stderr(full());
-    // The program also continues if it cannot print its addresses.
+    // This program cannot even print its addresses, and must still serve.
     let mut mute = at(&other);
     let mut mute = mute.stdout(full()).stderr(full()).spawn().unwrap();
     let (_child, address) = serving(program).await;
@@ -447,7 +446,6 @@ async fn a_subject_of_envoy_is_reset_by_the_call_that_the_guide_shows() {
     let fields = "Content-Type: application/json\r\n";
     assert_eq!(client.call("POST", "/v1/reset", fields, body.unwrap()).await.status, 200);
     assert_eq!(call(address, "POST", "/json", login).await.0, 200);
-    // `/config` shows the policy as it was configured.
     let config = call(address, "GET", "/config", "").await.1;
     assert!(config.contains("\"policy: sliding-log 5/15m block 15m\""), "{config}");
 }

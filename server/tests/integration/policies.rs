@@ -26,8 +26,7 @@ fn a_policy_refuses_with_the_exact_wait() {
     let entries = &[("a", "x")][..];
     let status = scene.status_of("d", hits(entries, 100));
     assert_eq!((is_over(&status), status.limit_remaining, reset(&status)), (false, 0, 10));
-    // No unit of Envoy's protocol has the length of this policy's window, so the server sends no
-    // unit.
+    // No unit of Envoy's protocol has the length of this window.
     assert_eq!(limit(&status), "100/UNKNOWN");
     let status = scene.status("d", entries);
     assert_eq!((is_over(&status), reset(&status)), (true, 300));
@@ -116,7 +115,7 @@ fn a_request_of_no_hits_asks_whether_one_would_be_admitted() {
     assert_eq!((is_over(&ask()), ask().limit_remaining), (false, 2));
     scene.status_of("d", hits(entries, 2));
     assert!(is_over(&ask()));
-    // One request contains the same entries with hits and without hits. Both descriptors get the
+    // A request contains a descriptor without hits and the same descriptor with hits. Both get the
     // same answer.
     scene.advance(60);
     let response = scene.ask(&request("d", vec![hits(entries, 0), hits(entries, 2)]));
@@ -142,8 +141,8 @@ fn what_was_used_afterwards_is_charged_beyond_the_limit() {
     assert!(!is_over(&scene.status_of("d", hits(entries, 0))));
     assert!(!is_over(&scene.status_of("d", hits(entries, 200))), "it has happened");
     let status = scene.status_of("d", hits(entries, 0));
-    // The bucket must refill 101 tokens until it has one. It refills 100 tokens per minute, so this
-    // takes 61 s.
+    // The debt is 100 tokens, so the bucket has one token after 101 tokens. At 100 tokens per
+    // minute, this takes 61 s.
     assert_eq!((is_over(&status), reset(&status)), (true, 61));
     assert!(!is_over(&scene.status_of("d", refund(entries, 150))));
     assert_eq!(remaining(&scene, entries), 50);
@@ -156,8 +155,7 @@ fn a_refund_gives_back_what_was_taken_and_nothing_of_what_was_refused() {
     assert!(!is_over(&scene.status_of("d", hits(entries, 8))));
     assert!(is_over(&scene.status_of("d", hits(entries, 5))));
     assert_eq!(remaining(&scene, entries), 2);
-    // Envoy also sends a refund at the end of the stream of a refused request. The store refunds
-    // nothing for it.
+    // Envoy also sends a refund at the end of a refused stream. The store refunds nothing for it.
     assert_eq!(scene.status_of("d", refund(entries, 5)).limit_remaining, 2);
     assert_eq!(scene.status_of("d", refund(entries, 3)).limit_remaining, 5);
     assert_eq!(scene.status_of("d", refund(entries, 100)).limit_remaining, 10);
@@ -199,8 +197,8 @@ fn refunds_that_are_not_configured_are_errors_that_charge_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Checks refunds in any order. Each request is followed by a refund of some of its hits, even
-    /// if the request was refused. Other requests may come before the refund.
+    /// Checks refunds in any order. Some hits of each request are refunded later, even if the
+    /// request was refused.
     #[test]
     fn refunds_never_give_back_more_than_was_taken(
         steps in prop::collection::vec((1_u64..8, 0_u64..8, any::<prop::sample::Index>()), 1..60),

@@ -29,8 +29,7 @@ pub(crate) fn settings(program: &mut Command, text: &str) {
     text.hash(&mut hasher);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let path = folder.join(format!("settings-{:x}.toml", hasher.finish()));
-    // The file is replaced atomically, because another test may write the same file at the same
-    // time.
+    // The file is replaced atomically, because another test may write it at the same time.
     let mut file = tempfile::NamedTempFile::new_in(folder).unwrap();
     file.write_all(text.as_bytes()).unwrap();
     file.persist(&path).unwrap();
@@ -78,8 +77,8 @@ async fn check_reads_a_directory_as_the_server_would() {
     assert_eq!(code, Some(1));
     assert!(stderr.contains("duplicate descriptor composite key 'd.a'"), "{stderr}");
     assert_eq!(run(&["check", "/nowhere"]).await.0, Some(1));
-    // The subcommand `check` ignores variables such as `SHADOW_MODE` and `PORT`, which only the
-    // server reads.
+    // The subcommand `check` ignores variables that only the server reads, such as `SHADOW_MODE`
+    // and `PORT`.
     let mut program = program();
     let check = program.args(["check", path]).env("SHADOW_MODE", "true").env("PORT", "80");
     let output = check.env("MERGE_DOMAIN_CONFIG", "1").output().await.unwrap();
@@ -153,7 +152,7 @@ async fn it_serves_reloads_and_ends_when_it_is_told_to() {
     fs::create_dir_all(&directory).unwrap();
     fs::write(directory.join("a.yaml"), LIMIT).unwrap();
     let mut program = program();
-    // These variables select the directory of the limits, as in envoyproxy/ratelimit.
+    // As in envoyproxy/ratelimit, these two variables select the directory of the limits.
     program.env("RUNTIME_ROOT", root.path()).env("RUNTIME_SUBDIRECTORY", "ratelimit");
     let (mut child, address) = serving(program).await;
 
@@ -181,7 +180,6 @@ async fn it_serves_reloads_and_ends_when_it_is_told_to() {
     assert_eq!(status.code(), Some(0));
 }
 
-/// Returns the address of RESP that the program prints.
 async fn resp_address(lines: &mut (impl AsyncBufReadExt + Unpin)) -> SocketAddr {
     let mut line = String::new();
     loop {
@@ -202,7 +200,7 @@ async fn resp_is_served_with_the_settings_of_the_environment() {
     program.arg("--config").arg(directory.path());
     program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
     program.args(["--resp", "0.0.0.0:0"]).env("TIDEGATE_RESP_PASSWORD", "S3CRET");
-    // With this maximum, the number of connections is not limited.
+    // `usize::MAX` means that the number of connections is not limited.
     let max = usize::MAX;
     let text = format!("[resp]\nuser = 'app'\nmax_connections = {max}\nidle_timeout = '1h'");
     settings(&mut program, &text);
@@ -281,8 +279,8 @@ async fn sentinels_of_both_stores_get_a_login_of_their_own() {
         let mut program = program();
         program.arg("--config").arg(directory.path());
         program.env("REDIS_PERSECOND", "true").env("PORT", "0");
-        // The program opens its stores first. Then it ends with an error, because this address is
-        // invalid.
+        // The program opens its stores, and then ends with an error, because it cannot listen on
+        // this invalid address.
         program.env("GRPC_HOST", "256.0.0.1").env("GRPC_PORT", "0");
         for (store, auth) in ["REDIS", "REDIS_PERSECOND"].into_iter().zip(auths) {
             program.env(format!("{store}_TYPE"), "SENTINEL").env(format!("{store}_URL"), &url);

@@ -51,8 +51,8 @@ async fn decides(url: &str) {
         let response = ask(sent, vec![descriptor(p), descriptor(q)]).await;
         assert_eq!(is_ok(&response), sent <= 2, "{response:?}");
     }
-    // The policy `p` has charged two hits and refused two hits. The refunds of refused hits do not
-    // change the remaining amount.
+    // The policy `p` charged two hits and refused two. The first two refunds are for the refused
+    // hits, and change nothing.
     for (server, remaining) in [(0, 3), (1, 3), (0, 4), (1, 5), (0, 5)] {
         let response = ask(server, vec![refund(p, 1)]).await;
         assert_eq!(response.statuses[0].limit_remaining, remaining);

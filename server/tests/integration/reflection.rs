@@ -57,7 +57,7 @@ macro_rules! client {
                 files.file_descriptor_proto.into_iter().next().unwrap()
             }
 
-            /// Returns all files that a symbol needs, by name. grpcurl collects the same files.
+            /// Returns all files that a symbol needs, by name, as grpcurl collects them.
             pub(super) async fn files(
                 channel: &Channel,
                 symbol: &str,
@@ -117,8 +117,7 @@ async fn each_service_has_a_file_whose_dependencies_are_served_too() {
         let found = pool.get_service_by_name(&service).unwrap();
         assert!(found.methods().next().is_some());
     }
-    // The descriptors must contain the fields for Envoy's refunds, because the server supports
-    // them.
+    // The server supports Envoy's refunds, so the descriptors must contain their fields.
     let files = v1::files(&server.channel, SERVICE).await;
     assert!(files.contains_key(FILE) && files.contains_key("google/protobuf/struct.proto"));
     let pool = pool(&files);
@@ -127,8 +126,7 @@ async fn each_service_has_a_file_whose_dependencies_are_served_too() {
     assert!(descriptor.get_field_by_name("is_negative_hits").is_some());
 }
 
-/// Returns the folder `proto` of the package `envoy-types`. The code of this package is generated
-/// from the files in the folder.
+/// Returns the folder `proto` of the package `envoy-types`, from which its code is generated.
 fn protos() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
@@ -143,8 +141,8 @@ fn protos() -> PathBuf {
 }
 
 /// Checks that the stored descriptors are equal to the descriptors of `envoy-types`. After an
-/// update of `envoy-types`, run the test with `TIDEGATE_WRITE_DESCRIPTORS=1`. Then the test writes
-/// the file.
+/// update of `envoy-types`, run the test with `TIDEGATE_WRITE_DESCRIPTORS=1`, which writes the
+/// file.
 #[test]
 fn the_descriptors_are_those_of_the_messages_in_use() {
     let protos = protos();

@@ -1,4 +1,4 @@
-//! Tests limits that are loaded again when their files change.
+//! Tests that limits are loaded again when their files change.
 
 use std::fs;
 use std::path::Path;
@@ -54,8 +54,8 @@ impl Follower {
         self.directory.path().join(name)
     }
 
-    /// Waits for four intervals, so that the changes of a test are loaded. The paused clock stops
-    /// while the server reads the directory.
+    /// Waits until the server has loaded all changes. Four intervals are enough, because the paused
+    /// clock stops while the server reads the directory.
     async fn settle(&self) {
         tokio::time::sleep(4 * INTERVAL).await;
     }

@@ -16,7 +16,7 @@ use tidegate_server::envoy::decide::{Behaviour, DecideError, Decided, Decider, T
 use tidegate_server::envoy::request::{Entry, RateLimitDescriptor, RateLimitRequest};
 use tidegate_server::limits::config::{Config, ConfigError, ConfigFile, SameDomain};
 
-/// The time of the clock: 2024-01-01T00:00:48Z, a Monday. It is 12 s before the end of a minute.
+/// The time of the clock: 2024-01-01T00:00:48Z, a Monday, 12 s before the end of a minute.
 pub(crate) const START: u64 = 1_704_067_248;
 
 pub(crate) struct Scene {
@@ -82,7 +82,7 @@ pub(crate) fn decider(store: Arc<dyn Store>, config: &str, behaviour: Behaviour)
     decider
 }
 
-/// Reads limits. The separator `---` divides the text into separate files.
+/// Reads limits. The separator `---` divides the text into files.
 pub(crate) fn read(text: &str) -> Result<Config, ConfigError> {
     let files: Vec<ConfigFile> = text
         .split("\n---\n")

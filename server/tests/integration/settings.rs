@@ -13,7 +13,6 @@ use crate::program::{program, serving, settings};
 
 const LIMIT: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 1/365d}]";
 
-/// Runs a program. Returns its exit code, standard output and standard error.
 async fn run(program: &mut Command) -> (Option<i32>, String, String) {
     let output = timeout(Duration::from_secs(60), program.output()).await.unwrap().unwrap();
     let Output { status, stdout, stderr } = output;
@@ -21,7 +20,6 @@ async fn run(program: &mut Command) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// Returns the variables of envoyproxy/ratelimit, each with a value.
 fn variables() -> Vec<(&'static str, &'static str)> {
     let lines = include_str!("../ratelimit_variables.txt").lines();
     let lines = lines.filter(|line| !line.starts_with('#'));
@@ -72,8 +70,8 @@ fn sources(directory: &Path, visit: &mut dyn FnMut(&Path, &str)) {
 
 #[test]
 fn one_source_file_has_the_names_of_the_variables_of_envoyproxy_ratelimit() {
-    // Names without an underscore, such as `HOST` and `PORT`, also have other meanings in the
-    // source code.
+    // Names without an underscore, such as `HOST` and `PORT`, have other meanings in the sources
+    // too.
     let names: Vec<_> = variables().into_iter().map(|(name, _)| name).collect();
     let names: Vec<_> = names.into_iter().filter(|name| name.contains('_')).collect();
     let mut files = Vec::new();
@@ -86,7 +84,6 @@ fn one_source_file_has_the_names_of_the_variables_of_envoyproxy_ratelimit() {
     assert_eq!(files, ["ratelimit_env.rs"]);
 }
 
-/// Returns the line of a setting that `--print-settings` prints.
 async fn printed(program: &mut Command, key: &str) -> String {
     let (code, stdout, stderr) = run(program.arg("--print-settings")).await;
     assert_eq!(code, Some(0), "{stderr}");

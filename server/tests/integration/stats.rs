@@ -73,8 +73,7 @@ fn b96_labels_are_whole_values_with_their_dots() {
             (1, &[("ip", "10.0.0.1")][..]),
             (2, &[("ip", "10.0.0.2")]),
             (3, &[("path", "/v1.0"), ("plan", "a.b")]),
-            // If the keys of each limit are joined with dots, this limit and the previous one have
-            // the same name.
+            // With its keys joined by dots, this limit would have the name of the previous limit.
             (4, &[("path_/v1.0.plan", "a.b")]),
         ] {
             let request = request("shop.example", vec![hits(entries, count)]);

@@ -1,5 +1,4 @@
-//! Tests JSON with texts that are not UTF-8. The server refuses, counts and logs requests with such
-//! texts.
+//! Tests JSON with texts that are not UTF-8. The server refuses, counts and logs such requests.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -33,7 +32,7 @@ const BODIES: [(&str, &str, &str); 2] = [
     ("/v1/acquire", r#"{"policy": "fixed-window 1/365d", "subject": ""#, r#""}"#),
 ];
 
-/// Texts that are not UTF-8 or contain a lone surrogate, and the reason of each refusal.
+/// Texts that are not UTF-8 or contain a lone surrogate, each with the reason of its refusal.
 const TEXTS: [(&[u8], &str); 6] = [
     (b"dave\xff", "is not UTF-8, which JSON requires"),
     (b"\xed\xa0\x80", "is not UTF-8, which JSON requires"),
@@ -43,7 +42,6 @@ const TEXTS: [(&[u8], &str); 6] = [
     (br"\ud800\u0041", "a surrogate, \\ud800 to \\udfff, must be one of a pair"),
 ];
 
-/// Sends a body, and returns the status and the body of the answer.
 async fn post(address: SocketAddr, path: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
@@ -99,7 +97,8 @@ fn b95_json_that_is_not_utf8_is_refused_and_counted() {
                 _ = follow => {}
                 () = send => {}
             }
-            // The server has only reported the first unreadable request of each protocol.
+            // The server has reported only the first unreadable request of each of the two
+            // protocols.
             let reported = reported.into_inner().unwrap();
             assert_eq!(reported.len(), 2);
             let is_first = |reason: &String| reason.contains("is not UTF-8");

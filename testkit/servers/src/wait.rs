@@ -23,8 +23,8 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// assert_eq!(answer.unwrap(), "here");
 /// # });
 /// ```
-// The condition is not an `AsyncFnMut`, because this function could not require that the futures of
-// an `AsyncFnMut` are `Send`. A caller that spawns this function needs `Send` futures.
+// The condition is not an `AsyncFnMut`, because this function could not require that its futures
+// are `Send`. A caller that spawns this function needs `Send` futures.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(
     within: Duration,
     what: &str,

@@ -31,8 +31,7 @@ pub(super) enum State {
 ///
 /// The watchdog is a shell script, because a script needs no unsafe code and works on every Unix.
 /// The parent-death signal of Linux does not suffice: the kernel sends it when the *thread* that
-/// started the server ends. A server that several tests share must live longer than the thread of
-/// the first test.
+/// started the server ends, but tests in other threads can still use the server.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     dir: PathBuf,
@@ -44,9 +43,9 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the shell that runs the watchdog script. When `start` is called, the shell runs
-    /// `command` in the directory `dir`. From now on, the shell owns `dir`, and removes `dir` when
-    /// the shell ends.
+    /// Starts the shell that runs the watchdog script. The shell runs `command` in the directory
+    /// `dir` when `start` is called. From now on, the shell owns `dir`, and removes `dir` at its
+    /// end.
     pub(super) fn new(dir: PathBuf, command: &[&Path]) -> Result<Self, Error> {
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "tidegate-watchdog"])

@@ -38,10 +38,9 @@ impl Admissions {
         self.0.iter().map(|admission| admission.cost).sum()
     }
 
-    /// Splits the time of the simulation into windows of the length `window`, and returns the sum
-    /// of the admitted costs in each window, up to the last window with an admission. A simulation
-    /// begins at midnight. If a day is a multiple of `window`, these windows are therefore the
-    /// windows of a fixed-window policy.
+    /// Returns the sum of the admitted costs in each window of the length `window`, up to the last
+    /// window with an admission. A simulation begins at midnight. So if a day is a multiple of
+    /// `window`, these windows are the windows of a fixed-window policy.
     #[must_use]
     pub fn in_windows(&self, window: Duration) -> Vec<u64> {
         let length = micros(window).max(1);

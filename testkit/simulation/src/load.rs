@@ -67,8 +67,8 @@ impl Load {
     /// each `period`.
     ///
     /// To test a layer with leases, use a low first rate and a high second rate. At the low rate,
-    /// the layer has unused budget when a window ends. At the high rate, the ledger shows whether
-    /// the layer wrongly adds this budget to the limit of the next window.
+    /// chunks have unspent cost when a window ends. At the high rate, the ledger shows whether the
+    /// layer wrongly uses this cost in the next window.
     ///
     /// ```
     /// # use std::time::Duration;

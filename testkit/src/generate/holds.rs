@@ -45,8 +45,8 @@ pub(crate) struct HoldStep {
     pub(crate) costs: Vec<Option<u64>>,
     /// Whether the last charge of the call is check-only.
     pub(crate) checks_last: bool,
-    /// Whether a call that settles or extends a hold has the charges of this hold, with `costs` as
-    /// the costs. If it is `false`, the call charges each policy that has a cost in `costs`.
+    /// Whether a call that settles or extends a hold has the same charges as the hold, at the costs
+    /// `costs`. If it is `false`, the call charges each policy that has a cost in `costs`.
     pub(crate) fits: bool,
 }
 

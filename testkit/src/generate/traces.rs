@@ -102,9 +102,9 @@ pub enum Passes {
     /// The clock moves forwards by the longest `reset_after` in the last answer, plus this many
     /// microseconds.
     Reset(i64),
-    /// The clock moves to a multiple of the first policy's window or period, plus the microseconds
-    /// of the second number. The first number selects the multiple: 1 is the next multiple after
-    /// the current time.
+    /// The clock moves to a multiple of the first policy's window or period. The first number
+    /// selects the multiple: 1 is the next multiple after the current time. The second number is
+    /// added in microseconds.
     Boundary(u64, i64),
 }
 
@@ -138,7 +138,7 @@ pub enum Does {
         /// Whether the undo names the charges of the earlier step. If it is `false`, the undo names
         /// the charges of its own step.
         same: bool,
-        /// The time that the undo names is the time of the earlier step plus this many
+        /// The difference between the time that the undo names and the time of the earlier step, in
         /// microseconds.
         beside: i64,
     },

@@ -143,9 +143,9 @@ impl Rules for Bucket {
         let rules::Past::Bucket(written) = past else {
             return None;
         };
-        // If the last write is earlier than the charge, the bucket does not contain the charge. The
-        // tokens that were refilled between the charge and the last write have possibly repaid a
-        // part of the charge. So the undo refunds only the rest of the charge.
+        // If the charge was made after the last write, the bucket does not contain the charge.
+        // Otherwise, the tokens that were refilled between the charge and the last write have
+        // possibly repaid a part of the charge. The undo refunds only the rest.
         let time = written.time.div_ceil(self.tick) * self.tick;
         let since = time.checked_sub(self.on_grid(take.at))?;
         let refilled = u128::from(since) * u128::from(self.refill);

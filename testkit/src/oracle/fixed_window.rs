@@ -26,8 +26,7 @@ impl Window {
     }
 
     /// Returns the current window of a key, or `None` if the recorded window has ended. If the
-    /// clock has stepped back to before the start of the recorded window, this window is still the
-    /// current window.
+    /// clock has stepped back, the recorded window is still the current window.
     fn current(&self, past: &rules::Past, now: u64) -> Option<Past> {
         match past {
             rules::Past::FixedWindow(past) if now < past.ends => Some(past.clone()),

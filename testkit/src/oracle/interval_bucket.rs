@@ -89,10 +89,10 @@ impl Rules for IntervalBucket {
             return None;
         };
         if take.at >= written.anchor + self.period {
-            return None; // The last write is earlier than the charge.
+            return None; // No charge can be later than the last write.
         }
-        // The bucket was refilled at the end of each period between the charge and the last write.
-        // The search counts these periods backwards from the last write.
+        // The bucket was refilled at the end of each period since the charge. The search counts
+        // these periods backwards from the last write.
         let began = |periods: u64| written.anchor.saturating_sub(periods * self.period);
         let periods =
             first(0, written.anchor / self.period + 1, |periods| began(periods) <= take.at);

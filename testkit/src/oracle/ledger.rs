@@ -94,7 +94,7 @@ pub(super) fn execute(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
             }
             look(ledger, &charges, now)
         }
-        // The oracle does not know the operation, so no answer to the call is accepted.
+        // The oracle does not know this operation, so it accepts no answer.
         _ => Reply::Error(vec![]),
     }
 }
@@ -195,8 +195,8 @@ fn acquire(
         || charges.iter().zip(&opinions).filter(|(charge, _)| !charge.policy.is_shadow());
     let allowed = enforced().all(|(_, opinion)| opinion.outcome == Outcome::Allowed);
     for (charge, opinion) in charges.iter().zip(&opinions) {
-        // The oracle computes the new record from the record before the call, and from the sum of
-        // the costs for the key. So two charges with the same key write the same new record.
+        // The new record of a key depends on the record before the call and on the sum of the costs
+        // for the key. So two charges with the same key write the same new record.
         let mut record = record_of(&before, charge);
         match (opinion.outcome, charge.policy.block_duration()) {
             _ if opinion.cost == 0 => continue,
@@ -350,8 +350,8 @@ fn report(
         let (rules, past) = (rules_of(charge), record.past_under(charge, now));
         let (policy, limit) = (charge.policy, charge.policy.limit());
         let blocked = record.blocked_until.saturating_sub(now);
-        // The policy of the last write determines when the state recovers. A policy with other
-        // settings does not change this time until it writes the state itself.
+        // A state recovers at the time that the policy of its last write determines, even if
+        // another policy now reads the state.
         let ends_after = match past {
             Past::Nothing => 0,
             _ => record.recovers_at.saturating_sub(now),

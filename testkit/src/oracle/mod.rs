@@ -75,7 +75,7 @@ pub struct Oracle {
     /// that the state does not exist.
     keys: BTreeMap<Key, Vec<Option<Record>>>,
     holds: BTreeMap<HoldKey, Hold>,
-    /// The refunds that have possibly refunded a hold, by the key of their state.
+    /// For each key, the refunds that have possibly refunded a hold.
     refunds: BTreeMap<Key, KeyRefunds>,
     /// The number of changes to holds so far.
     turns: u64,
@@ -253,9 +253,9 @@ impl Oracle {
             for (charge, amount) in call.charges.iter().zip(amounts) {
                 let key = ledger::key_of(&charge);
                 let is_any_open = self.holds.values().any(|hold| hold.is_open_on(&key));
-                // A bucket's refund of the whole debt possibly includes a fraction of a token. The
-                // refunded amount is in whole tokens and does not contain this fraction, so the
-                // oracle adds a token.
+                // A refund of a bucket's whole debt can include a fraction of a token. The amount
+                // in the answer is in whole tokens without this fraction, so the oracle adds a
+                // token.
                 let has_part = *amount < charge.cost
                     && !charge.is_check_only
                     && matches!(charge.policy.algorithm(), Algorithm::TokenBucket(spec) if !spec.is_by_interval());
@@ -288,8 +288,8 @@ impl Oracle {
     }
 }
 
-/// Adds the records that a key can have at the time `now`. A store is allowed to drop the parts of
-/// a record that have recovered, so each record without such a part is possible too.
+/// Adds the records that a key can have at the time `now`. A store is allowed to drop the recovered
+/// parts of a record, so the record without these parts is possible too.
 fn forget(pasts: &mut Vec<Option<Record>>, now: u64) {
     let forgotten: Vec<_> =
         pasts.iter().flatten().flat_map(|record| record.possibly_forgotten(now)).collect();

@@ -7,8 +7,7 @@ use tidegate_core::Charge;
 use super::ledger::{self, Change, Ledger};
 use super::rules::Take;
 
-/// The refunds of one state since its holds were made. Amounts that were already deducted from the
-/// refund of a hold are not included.
+/// The refunds of one state that were not yet deducted from the refund of a hold.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Refunds {
     amount: u64,
@@ -23,8 +22,8 @@ impl Refunds {
     }
 
     /// Applies the change that a settlement or a lapse of a hold makes to a key. If the change
-    /// refunds a part of the hold, deducts the refunds that were executed after the hold was made.
-    /// Each refund is deducted once.
+    /// refunds a part of the hold, the refunds since the hold was made are deducted from it, each
+    /// of them once.
     pub(super) fn settle(
         &mut self,
         ledger: &mut Ledger,
@@ -48,16 +47,15 @@ impl Refunds {
     }
 }
 
-/// The refunds of one state that are deducted when a hold on this state is refunded. Holds under
+/// The refunds of one state that must be deducted when one of its holds is refunded. Holds under
 /// policies with `refund-lapsed` have their own sum.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KeyRefunds {
     /// The refunds that were executed while a hold under a policy with `refund-lapsed` was open.
-    /// They are removed when such a hold is made and the state records no other hold.
+    /// The sum starts at 0 when such a hold is made and the state records no other hold.
     pub(super) lapsing: Refunds,
-    /// The refunds since the first hold under a policy without `refund-lapsed` was made. A store
-    /// does not record such holds in the state. It records only the time at which all of them will
-    /// have expired.
+    /// The refunds since the first hold under a policy without `refund-lapsed` was made. For such
+    /// holds, a store records only the time at which all of them will have expired.
     pub(super) others: Refunds,
     others_end_at: u64,
 }

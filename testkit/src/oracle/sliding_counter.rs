@@ -25,8 +25,8 @@ impl Counter {
         Self { limit: spec.limit(), window: micros(spec.window()), tick }
     }
 
-    /// Moves the costs of `past` to the windows that are the current and the previous window at
-    /// `now`. Returns `None` if no cost counts any more.
+    /// Returns the costs of the windows that are the current and the previous window at `now`, or
+    /// `None` if no cost counts any more.
     fn rolled(&self, past: &rules::Past, now: u64) -> Option<Past> {
         let rules::Past::SlidingCounter(past) = past else {
             return None;
@@ -44,8 +44,8 @@ impl Rules for Counter {
         let Some(past) = self.rolled(past, now) else {
             return cost <= self.limit;
         };
-        // The length of the window and the elapsed time are in ticks. If the clock has stepped back
-        // to before the start of the window, the elapsed time is 0.
+        // The window and the elapsed time are in ticks. If the clock has stepped back to before the
+        // window, the elapsed time is 0.
         let window = u128::from(self.window / self.tick);
         let start = past.ends - self.window;
         let elapsed = u128::from(now.saturating_sub(start) / self.tick);

@@ -19,8 +19,8 @@ pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
             let _ = harness.refused(&policy, 2).await;
         }
         check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-        // A denial writes nothing under a key without a state, and nothing under a key whose
-        // records have expired.
+        // A denial also writes nothing under a key without a state, or under a key whose records
+        // have expired.
         let other = Charge::new(&policy, "other");
         let denied = harness.ask(Operation::Acquire, &[other.cost(6)]).await;
         check!(denied.is_denied());
@@ -37,8 +37,8 @@ pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
 /// Checks that a peek, a cost of 0 and a call that fails write nothing.
 pub(super) fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
-        // The shadow policy shares the state of `policy`, but the two policies are not equal. So a
-        // call that charges both policies is an error.
+        // The shadow policy `twin` shares the state of `policy`. A call that charges both is an
+        // error, because the two policies are not equal.
         let twin = policy.clone().shadow();
         for used in [0, 3] {
             harness.does(Operation::Acquire, &policy, used).await;

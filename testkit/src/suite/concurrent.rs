@@ -130,8 +130,7 @@ pub(super) fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: 
     }
 }
 
-/// Checks that concurrent callers of several subjects are admitted exactly the limit of each
-/// subject.
+/// Checks that concurrent callers of several subjects get exactly the limit of each subject.
 pub(super) fn callers_on_several_keys_are_counted_exactly<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, &policy, async |store, _| {

@@ -14,7 +14,8 @@ use crate::generate::{confusable_pair, hostile_subject};
 /// Without defects B11 and B15, a verdict contains the time at which the state will have recovered.
 /// This time is not later than the policy allows.
 ///
-/// The tests of each store also check that the store drops the state by this time.
+/// This property checks only the verdict. The tests of each store also check that the store drops
+/// the state in time.
 pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         for step in 0..30 {
@@ -43,7 +44,8 @@ pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
         case(fixture, async |harness| {
             let policy = policy(text);
             for step in 0..50 {
-                // The steps are 2 µs apart, because a sliding counter needs two windows to recover.
+                // Each step must begin with a recovered state. The steps are 2 µs apart, because a
+                // sliding counter needs two windows to recover.
                 harness.at(step * 2);
                 harness.take(&policy, 1).await;
                 let _ = harness.refused(&policy, 1).await;

@@ -23,8 +23,8 @@ pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F)
         let (mut min, mut max) = (0, 0);
         for fault in plan {
             let mut answer = limiter.acquire("s");
-            // A late answer arrives only after `deliver`. So the caller drops the future of a late
-            // answer, and does not wait for it.
+            // A late answer arrives only after `deliver`, so the caller drops the future of the
+            // answer and does not wait.
             let charged = match unless_late(limiter.store(), &mut answer).await {
                 Some(Ok(decision)) if decision.is_allowed() => (1, 1),
                 Some(Err(error)) if error.kind().is_definitely_not_charged() => (0, 0),
@@ -57,8 +57,8 @@ async fn unless_late<T>(faulty: &FaultyStore<impl Store>, answer: &mut Answer<'_
         match polled {
             Poll::Ready(answer) => return Some(answer),
             Poll::Pending if faulty.as_layer().in_flight() > kept_back => return None,
-            // If the store runs on a server, the store's answer arrives only after the runtime has
-            // polled the socket.
+            // The answer of a store on a server arrives only after the runtime has polled the
+            // socket.
             Poll::Pending => tokio::task::yield_now().await,
         }
     }

@@ -109,9 +109,9 @@ pub trait Fixture {
     /// the clock moves forwards and back.
     ///
     /// Return `Forwards` for a store that charges one state, and refunds this charge if another
-    /// state refuses. Such a store writes the current time to the first state even if the call is
-    /// refused. If the clock then steps back, the store has already refilled the first state up to
-    /// the later time. A store that writes nothing on a refusal does not have this problem.
+    /// state refuses. A refused call then refills the first state up to the current time. If the
+    /// clock steps back after this, decisions would differ from a store that writes nothing on a
+    /// refusal.
     fn moves_with_several(&self) -> ClockKind {
         ClockKind::Jumping
     }

@@ -138,8 +138,8 @@ impl<'f, F: Fixture> Harness<'f, F> {
         unless_unsupported(answer)
     }
 
-    /// Returns a policy that admits at most `limit` per hour, by the first algorithm of `ALIKE`
-    /// that the store supports. The text of the policy ends with `more`.
+    /// Returns a policy that admits at most `limit` per hour. Its algorithm is the first one in
+    /// `ALIKE` that the store supports. The text of the policy ends with `more`.
     pub(super) fn hourly(&self, name: &str, limit: u64, more: &str) -> Policy {
         let texts = ALIKE.map(|text| text.replace('N', &limit.to_string()));
         let mut policies = texts.iter().map(|text| policy(&format!("{name}: {text}{more}")));
@@ -286,9 +286,8 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
         ..Config::default()
     };
     let result = TestRunner::new(config).run(&inputs, |input| {
-        // If no case has run yet because the store did not support its policy, the store probably
-        // supports no policy of the strategy. The remaining cases are therefore rejected without
-        // opening a store.
+        // If many cases were rejected and none has run, the store probably supports no policy of
+        // the strategy. So the remaining cases are rejected without opening a store.
         if held.get() == 0 && rejected.get() > cases {
             return Err(TestCaseError::reject("not supported"));
         }

@@ -108,9 +108,10 @@ pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F)
         "p: token-bucket 9/1h refund-lapsed",
         "p: token-bucket 9/1h by-interval refund-lapsed",
     ] {
-        // The hold has a cost of 5. A usage of 1 is reported, and then the hold lapses. Each case
-        // has the actual cost of a later settlement (`None` without a settlement), and the
-        // remaining amount after the settlement. For a cost of 0, the test expects 1 more.
+        // The hold has a cost of 5. A used cost of 1 is reported, and then the hold lapses. Each
+        // case has the actual cost of a later settlement (`None` without a settlement), and the
+        // remaining amount. A settlement at 0 also refunds the reported 1, so the test adds 1 to
+        // the remaining amount.
         for (actual, remaining) in
             [(None, 8), (Some(0), 8), (Some(1), 8), (Some(3), 6), (Some(9), 0)]
         {
@@ -299,7 +300,7 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
         1 => cost.prop_map(Shared::Refund),
         1 => Just(Shared::Reset),
     ];
-    // Random steps rarely contain these two sequences. In the second sequence, a bucket has
+    // Random steps rarely contain the following two sequences. In the second sequence, a bucket has
     // refilled a part of the held token before the refund.
     let scenarios = [
         [Shared::Hold(0, 6), Shared::Acquire(5), Shared::RefundHold(0), Shared::Settle(0, 0)],
@@ -444,7 +445,7 @@ pub(super) fn a_settled_hold_has_one_settlement<F: Fixture>(fixture: &F) {
                 );
             }
             check_eq!(harness.snapshot(&held).await, before);
-            // A hold that is made again under the same id returns the first answer.
+            // A repeated hold under the same id returns the first answer.
             check!(must(harness, Operation::Hold, &held).await.is_allowed());
             check_eq!(harness.snapshot(&held).await, before);
         }
@@ -515,15 +516,15 @@ pub(super) fn a_hold_is_settled_so_far_in_totals<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that a settlement refunds a hold only in the window in which the hold was made. If a
-/// bucket has refilled tokens since the hold, these tokens count as a repayment of the hold.
+/// Checks that a settlement refunds a hold only in the window in which the hold was made. Tokens
+/// that a bucket has refilled since the hold count as a repayment of the hold.
 pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
     for policy in each() {
         for micros in [0, 1, 2, 4, 9, 10, 11, 19, 20, 30] {
             for actual in 0..=4_u64 {
                 case(fixture, async |harness| {
-                    // The expected amount is the remaining amount of a second subject, which is
-                    // charged only the actual cost.
+                    // A second subject, which is charged only the actual cost, has the expected
+                    // remaining amount.
                     let held = [Charge::new(&policy, "s").cost(4)];
                     let expected = [Charge::new(&policy, "expected").cost(actual)];
                     check!(must(harness, Operation::Hold, &held).await.is_allowed());
@@ -547,9 +548,8 @@ pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Checks that the remaining amount after a hold and its settlement is at most the remaining amount
-/// after a single charge of the actual cost. In both cases, other callers make the same random
-/// charges.
+/// Checks that a hold and its settlement leave at most the remaining amount that a single charge of
+/// the actual cost would leave. In both cases, other callers make the same random charges.
 pub(super) fn holds_never_make_room_for_more<F: Fixture>(fixture: &F) {
     let step = (0..6_u64, 0..4_u64, prop_oneof![Just(0), 1..4_u64]);
     // The test compares two subjects. It excludes policies whose windows or periods begin with the
@@ -822,7 +822,7 @@ pub(super) fn a_hold_of_many_callers_is_settled_once<F: Fixture>(fixture: &F) {
                     let held = unless_unsupported(held.await)?;
                     check!(held.is_allowed(), "caller {caller}");
                     // Half of the callers cancel the hold, and the other half settle it at 4. The
-                    // first call decides.
+                    // first settlement decides.
                     let cost = if caller.is_multiple_of(2) { 0 } else { 4 };
                     let actual = [charge.cost(cost)];
                     let settled = store.decide(Call::new(Operation::Settle, &actual).with_id(id));

@@ -295,9 +295,8 @@ const SHAPES: [&str; 12] = [
 ];
 
 /// Without defect B60, two policies with the same name and different windows or algorithms have
-/// separate states. If a caller uses the two policies in turns, they admit the sum of their limits.
-/// A call under one of these policies, such as a block, does not change the state of the other
-/// policy.
+/// separate states. A caller that alternates between the two policies gets the sum of their limits.
+/// A call under one policy, such as a block, does not change the state of the other policy.
 pub(super) fn b60_another_window_or_algorithm_has_a_state_of_its_own<F: Fixture>(fixture: &F) {
     for from in SHAPES {
         for to in SHAPES.into_iter().filter(|&to| to != from) {
@@ -357,8 +356,8 @@ pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F
             let (fast, slow) = (policy(fast), policy(slow));
             let taken = harness.acquire(&fast, 4).await.verdicts()[0];
             let full_after = u64::try_from(taken.reset_after().as_micros()).unwrap_or(u64::MAX);
-            // The wait of a refusal ends when the bucket is full. With a later end, a deny cache
-            // would refuse the subject for too long.
+            // The wait of a refusal ends when the bucket is full. If the wait were longer, a deny
+            // cache would refuse the subject for too long.
             let refused = harness.refused(&slow, 5).await.verdicts()[0];
             let waits = [refused.retry_after(), Some(refused.reset_after())];
             check_eq!(waits, [Some(us(full_after)); 2], "{fast} to {slow}");

@@ -81,7 +81,7 @@ pub(super) fn a_charge_to_a_full_log_counts_from_now<F: Fixture>(fixture: &F) {
         harness.at(4);
         let charge = [Charge::new(&policy, "s")];
         check_eq!(harness.ask(Operation::Charge, &charge).await.amounts(), [1]);
-        // The record with the time 2 µs now has the time 4 µs and a cost of 2.
+        // The charge has moved the record from 2 µs to 4 µs, and has raised its cost to 2.
         harness.at(13);
         let _ = harness.refused(&policy, 1).await;
         harness.at(14);

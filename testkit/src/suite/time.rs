@@ -144,7 +144,7 @@ pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fix
         }
         let wait = u64::try_from(wait.as_micros()).expect("at most some centuries");
         if now + wait >= 1 << 52 {
-            return Ok(()); // The wait ends after the last representable time.
+            return Ok(()); // The clock cannot show a time after the wait.
         }
         harness.set(now + wait - 1);
         if harness.ask(Operation::Peek, &charge).await.is_allowed() {
@@ -278,9 +278,9 @@ pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fix
                     // µs.
                     20
                 } else if ["anchored", "log", "interval"].iter().any(|word| text.contains(word)) {
-                    // Under an anchored window, a log or a bucket by intervals, a window or period
-                    // of 10 µs begins at a request. So it begins late by at most the interval
-                    // between two requests.
+                    // Under an anchored window, a log or a bucket by intervals, each window or
+                    // period of 10 µs begins at a request. This request is late by at most the
+                    // interval between two requests.
                     10_u64.div_ceil(every) * every
                 } else {
                     10

@@ -55,9 +55,8 @@ pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: 
 }
 
 /// A request: the time before the request, its cost, an optional extra charge and an optional
-/// block. The extra charge is made and undone before the request. It has a cost, and is a
-/// reservation if its flag is `true`. The block is made between the extra charge and the undo of
-/// this charge. A block of zero lifts a block.
+/// block. Before the request, the test makes the extra charge (its cost, and whether it is a
+/// reservation), then the block, and then undoes the extra charge. A block of zero lifts a block.
 type Request = (u64, u64, Option<(u64, bool)>, Option<u64>);
 
 fn requests() -> impl Strategy<Value = (Policy, Vec<Request>)> {
@@ -117,11 +116,11 @@ pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &
 /// Checks that a later undo refunds only the part of the charge that still counts, and no charge of
 /// another call.
 pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
-    // Each case has the policy, the time and the cost of another caller's charge, the remaining
-    // amount after the undo, a later time, and the remaining amount at this later time. The undone
-    // charge has a cost of 3, and is made at the start. It is undone at the time of the other
-    // caller's charge. An aligned window ends 7 µs after the start, and an anchored window ends 10
-    // µs after the start.
+    // The test makes a charge of 3 at the start. Later, another caller makes a charge, and the test
+    // immediately undoes the first charge. Each case has the policy, the time and the cost of the
+    // other charge, the remaining amount after the undo, a later time, and the remaining amount at
+    // the later time. An aligned window ends 7 µs after the start, and an anchored window 10 µs
+    // after the start.
     for (text, when, cost, remains, later, remains_later) in [
         ("p: fixed-window 5/10us", 6, 2, 3, 7, 5),
         ("p: fixed-window 5/10us", 7, 4, 1, 16, 1),
@@ -131,8 +130,8 @@ pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
         ("p: sliding-log 5/10us", 10, 4, 1, 19, 1),
         ("p: sliding-log 5/10us grain 2us", 9, 2, 3, 19, 3),
         ("p: sliding-log 5/10us grain 2us", 11, 4, 1, 20, 1),
-        // A sliding counter weights the charges of the previous window. They count fully at the
-        // start of the current window, and not at all at its end.
+        // A sliding counter weights the charges of the previous window: fully at the start of the
+        // current window, and not at all at its end.
         ("p: sliding-counter 5/10us", 6, 2, 3, 7, 3),
         ("p: sliding-counter 5/10us", 7, 2, 3, 16, 3),
         ("p: sliding-counter 5/10us", 17, 4, 1, 26, 1),

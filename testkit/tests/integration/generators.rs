@@ -27,8 +27,8 @@ struct Counts {
     blocked: u32,
     never: u32,
     booked: u32,
-    /// The number of refusals whose wait was kept: the next call was made exactly at the end of the
-    /// wait, and was admitted.
+    /// The number of refusals after which the next call was made exactly at the end of the wait,
+    /// and was admitted.
     kept_waits: u32,
     steps_back: u32,
 }

@@ -21,8 +21,7 @@ type PartialStore = Layered<Partial, ModelStore>;
 #[derive(Debug)]
 struct Partial {
     supports: fn(&Policy) -> bool,
-    /// Whether the layer has a defect: a refused call charges a cost of 1, if a cost of 1 still
-    /// fits.
+    /// Whether the layer has a defect: a refused call still charges a cost of 1, if this cost fits.
     charges_denials: bool,
 }
 

@@ -14,7 +14,7 @@ fn policy() -> Policy {
     "p: fixed-window 1000/1s".parse().unwrap()
 }
 
-/// Returns two charges: a charge in the first half of the slots, and a charge in the second half.
+/// Returns a charge in the first half of the slots, and a charge in the second half.
 fn across(policy: &Policy) -> [Charge<'_>; 2] {
     [LOW, HIGH].map(|subject| Charge::new(policy, subject))
 }
@@ -51,8 +51,8 @@ async fn a_refusal_that_blocks_sends_one_more_request_to_its_own_slot_only() {
     assert_eq!(decision.refused_by().collect::<Vec<_>>(), [1]);
     assert_eq!((low.calls(), high.calls()), (1, 2));
 
-    // The node `high` refuses in the peek, but admits the charge that the store sends to write the
-    // block. The store must undo this charge, and still refuse the call.
+    // The node `high` refuses the peek, but admits the charge that the store then sends to write
+    // the block. The store must undo this charge, and still refuse the call.
     high.says([Say::Refuse, Say::Admit, Say::Admit]);
     assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
     assert_eq!((low.calls(), high.calls()), (2, 5));

@@ -112,8 +112,8 @@ async fn a_long_batch_of_one_slot_is_sent_in_several_writes() {
     low.says([Say::Admit, Say::Close]);
     let answers = store.decide_many(&calls).await;
     assert_eq!(answers.len(), 2_500);
-    // The fake node returns one verdict per key, and all calls have the same key. So a reply to a
-    // script call has too few verdicts, and its calls fail with `Protocol`.
+    // A reply of the fake node has one verdict per key. All calls have the same key, so the reply
+    // to a script call has too few verdicts, and its calls fail with `Protocol`.
     let kind = |index: usize| answers[index].as_ref().unwrap_err().kind();
     assert_eq!(failed(&answers), 2_500);
     assert_eq!([kind(0), kind(1_023)], [ErrorKind::Protocol; 2]);

@@ -198,9 +198,9 @@ fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
         return usual_verdicts(words, outcome);
     }
     let keys: usize = words[2].parse().unwrap();
-    // The argument of the general script begins with the operation, followed by the number of
-    // charges. The argument of a script for a single charge begins with the cost. The tests use
-    // small costs, whose second byte is 0.
+    // The argument of the general script begins with the operation and the number of charges. The
+    // argument of a script for a single charge begins with the cost. Its second byte is 0 for the
+    // small costs of the tests, so the argument is not mistaken for a refund or an undo.
     let has_amounts =
         matches!(words[3 + keys].as_bytes(), [REFUND | UNDO, count, ..] if *count > 0);
     let mut answer = vec![0];
@@ -217,8 +217,8 @@ fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     bulk(&answer)
 }
 
-/// Returns a reply in the format of the script for usual batches. For each key, the reply contains
-/// an admitted charge to an aligned fixed window, or a denied charge to a key without a state.
+/// Returns a reply in the format of the script for usual batches. Each key gets a verdict: an
+/// admitted charge to an aligned fixed window, or a denied charge to a key without a state.
 fn usual_verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     const FIXED_ALIGNED: u8 = 0x91;
     const EMPTY: u8 = 4;

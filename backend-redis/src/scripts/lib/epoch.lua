@@ -21,8 +21,8 @@
 --- Inputs: held_and_spent, life, epoch_keys, epoch_values. Output: epochs (for each charge, the
 --- number of the epoch).
 ---
---- If the epoch ends before the record of the hold, the script extends the epoch to 1.5 times the
---- life of the record. Therefore most holds only read the epoch.
+--- An epoch must last as long as the record of the hold. If the epoch ends earlier, the script
+--- extends it to 1.5 times the life of the record, so that most holds only read the epoch.
 local epochs = {}
 for place, epoch_key in ipairs(epoch_keys) do
   local held_cost = parse('<I7', held_and_spent, place * 7 - 6)
@@ -67,7 +67,8 @@ if epoch ~= NO_EPOCH then
 end
 
 --- @section refund
--- Adds a refund to the epoch of a state, because the refund possibly refunded a hold.
+-- Adds a refund to the epoch of a state, so that a settlement does not refund the same amount
+-- again.
 local function note_refund(epoch_key, amount)
   local value = redis.pcall('GET', epoch_key)
   if type(value) ~= 'string' or #value ~= EPOCH_SIZE then return end

@@ -25,8 +25,8 @@ if op == EXTEND and now >= lapses_at then return pack('<BI7', HOLD_LAPSED, now -
 ---
 --- Inputs: op, total (the actual cost), held_cost, spent_cost, value, rule, p1 to p4, and a, b, c
 --- of a peek by the rule. Outputs: change (an operation of the rule), cost (0 if nothing changes),
---- limit, original_cost and max. For this change, limit is the input p1 of the rule, original_cost
---- is max_wait, and max is max_records (see lib/rules.lua).
+--- and three inputs of the rule for this change (see lib/rules.lua): limit (as p1), original_cost
+--- (as max_wait) and max (as max_records).
 local charged_cost, change, cost, limit, original_cost, max =
   math.max(held_cost, spent_cost), PEEK, 0, p1, held_cost, nil
 if op == EXTEND or held_cost == NOT_COUNTED then
@@ -68,8 +68,8 @@ if change == UNDO and refunded > 0 and refunded_at >= taken_at then
     out_of_reach = unreachable
   end
   local counted_refund = math.min(refunded, possible_refund)
-  -- If the value of the state is foreign, keep the cost, so that the next step reports the foreign
-  -- value.
+  -- If the value is foreign, keep the cost, because the next step reports the foreign value only if
+  -- the cost is above 0.
   if is_valid ~= nil then
     cost, original_cost = possible_refund - counted_refund, original_cost - counted_refund
   end

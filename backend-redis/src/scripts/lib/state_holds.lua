@@ -35,8 +35,8 @@
 local current_time = now
 
 -- The feet of the states that the script has read, by key. A foot is the fixed-size end of the
--- state. The table of a foot also contains changes that are not written yet: `new_hold` with
--- `new_score`, and `old_hold`.
+-- state. Its table also contains changes that are not written yet: the hold to add (`new_hold`,
+-- with its score `new_score`) and the hold to remove (`old_hold`).
 local feet_by_key = {}
 
 -- A log with holds is one string, so its number of records is bounded. If a log has the maximum
@@ -128,8 +128,8 @@ refund_rest = function(foot, value, kind, key, cost, taken_at, original_cost)
   return refund_rest(foot, value, kind, key, amount - counted, taken_at, original_cost - counted)
 end
 
--- Refunds each lapsed hold, computed for the time of its lapse, and removes the expired holds.
--- Returns the new state.
+-- Refunds each lapsed hold as of the time of its lapse, and removes the expired holds. Returns the
+-- new state.
 local function settle_due(key, foot, value, kind, blocked_until)
   if foot.due > current_time then return value, kind end
   local due = call('ZRANGEBYSCORE', key, score(-current_time), score(current_time), 'WITHSCORES')
@@ -208,8 +208,8 @@ end
 -- holds follow, the next parts are refunded and refunded_at of the foot, the size of the state (4
 -- bytes), and the state. Then each hold follows, with lapses_at, taken_at, cost and spent.
 --
--- The reply contains the holds that lapse next, but only if the wait depends on lapses. The core
--- computes the wait from the holds.
+-- If the wait depends on lapses, the reply contains the holds that lapse next, from which the core
+-- computes the wait.
 local function open_holds(key, foot, value, waits_for_lapses)
   local unspent = foot and foot.unspent or 0
   if not foot or not waits_for_lapses then return pack('<I7B', unspent, 0) end

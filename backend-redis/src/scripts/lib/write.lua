@@ -23,9 +23,9 @@ end
 if as_list then
   --- @inline lib/write.list
 elseif offset then
-  -- The script has read only the end of the string, so it has not checked the size of the string.
-  -- If the string is longer than the written end, the value is foreign: the next call would read
-  -- the old bytes after the written end.
+  -- The script has not read the whole string, so it checks the size of the string after the write.
+  -- A longer string is foreign, because the next call would read the old bytes after the written
+  -- end.
   if call('SETRANGE', key, string.format('%d', offset), after) > offset + #after then
     admits = nil
   elseif not keeps_ttl then
@@ -40,12 +40,11 @@ end
 --- @section list
 --- Writes a list.
 ---
---- Inputs: value and is_list, which describe the key before the write, and four outputs of the
---- rule: from and to (the bounds of LTRIM), chunk and chunks (elements to add before the last
---- element).
+--- Inputs: value and is_list (of the key before the write), and four outputs of the rule: from and
+--- to (the arguments of LTRIM), chunk and chunks (the elements to add before the last element).
 if not is_list then
-  -- A server checks for lack of memory only before the first write of a script, and UNLINK is a
-  -- write. So the script unlinks only a key that exists.
+  -- A server checks for lack of memory only before the first write of a script. UNLINK would be
+  -- this write. So the script unlinks only a key that exists.
   if value then call('UNLINK', key) end
   if chunks then
     for place = 1, #chunks do call('RPUSH', key, chunks[place]) end

@@ -30,9 +30,8 @@ admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_E
 
 local was_there = debt > 0
 -- If the script writes nothing, the state ends at `recovers_at` in its value. The policy that wrote
--- the value computed this time. If the current policy refills more slowly, the state ends earlier
--- than the current policy would compute. If the time does not fit into a value, the client computes
--- it from a, b and c.
+-- the value computed this time, and a current policy with a slower refill would compute a later
+-- time. If the time does not fit into a value, the client computes it from a, b and c.
 if was_there and recovers_at < MODULUS then d = recovers_at end
 local writes = op == ACQUIRE and admits
 if writes then -- take

@@ -30,9 +30,9 @@
 --- Only the difference of two totals has a meaning. oldest_place is the place of the record in its
 --- element, from 0.
 ---
---- A log that possibly needs more records is a list. The last element of the list has the bytes
---- above, with at most CHUNK records. Each element before the last element is sealed: a sealed
---- element has exactly CHUNK records and no foot.
+--- A log that possibly needs more than 128 records is a list. The last element of the list has the
+--- same layout as a string, with at most CHUNK records. Each earlier element is sealed: it has
+--- exactly CHUNK records and no foot.
 ---
 --- A decision reads and writes only the end of the string, or the last element of the list. If a
 --- record has expired since the last write, the decision also reads the next records, or the
@@ -71,8 +71,8 @@ if is_there and number then
     if #value == LOG_END then -- Usually few records have expired, so read only four records.
       local start = LOG_HEAD + place * RECORD - 7
       local excerpt = call('GETRANGE', key, string.format('%d', start), string.format('%d', start + 62))
-      -- A total precedes each record in the excerpt: the total of the previous record or of the
-      -- head.
+      -- For each record, read three numbers: the running total before the record (of the previous
+      -- record or the head), and the stamp and the total of the record.
       for byte = 1, #excerpt - 20, RECORD do
         total_before, oldest_stamp, oldest_total = parse('<I7I7I7', excerpt, byte)
         if oldest_stamp > horizon then break end
@@ -250,10 +250,10 @@ if number then
 end
 
 --- @section undo
---- undo: removes the cost from the record of the charge at `taken_at`. This record must still count
---- and be one of the newest MAX_UNDO records. The totals of all later records decrease, so the
---- script writes these records again. Output: last_to_expire, which is the stamp of the record if
---- the record is older than the newest MAX_UNDO records.
+--- undo: removes the cost from the record of the charge at `taken_at`, if this record still counts
+--- and is one of the newest MAX_UNDO records. The totals of all later records decrease, so the
+--- script writes these records again. Output: last_to_expire, the stamp of the record if the record
+--- is too old for the undo.
 local stamp, undone = taken_at, 0
 if grain > 0 then stamp = stamp - stamp % grain + grain end
 local place, element, has_rest = oldest_place, nil, false
@@ -317,8 +317,8 @@ elseif undone > 0 then
         .. table.concat(later, '', fits + 1, math.min(fits + CHUNK, #later))
       fits = fits + CHUNK
     end
-    -- The code that ends the rule writes the newest record together with the foot, so remove the
-    -- newest record from `records`.
+    -- Remove the newest record from `records`, because the code at the end of the rule writes it
+    -- together with the foot.
     newest_stamp, total = parse('<I7I7', records, #records - RECORD + 1)
     sum, records = sum - undone, records:sub(1, -RECORD - 1)
   end

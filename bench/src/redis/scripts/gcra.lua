@@ -1,17 +1,15 @@
--- GCRA, as in the widely used script and in scripts that are derived from it. The state is the
--- theoretical arrival time in seconds, a floating-point number as decimal text. Waits are text too.
+-- GCRA, as in a widely used script and its descendants. The state is the theoretical arrival time
+-- in seconds, a floating-point number as decimal text. Waits are text too.
 --
 -- ARGV: burst, requests per period, period in seconds, cost. Reply: admitted cost, remaining
--- amount, seconds until a request would be admitted (or -1), seconds until the state is
--- recovered.
+-- amount, seconds until a request would be admitted (or -1), seconds until the state is recovered.
 local burst, rate, period, cost =
   tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local interval = period / rate
 local increment = interval * cost
 local tolerance = interval * burst
 
--- The time is in seconds since 1 January 2017 instead of 1970, so that the text has more digits for
--- fractions.
+-- Seconds since 2017 instead of 1970 leave more digits of the text for fractions.
 local time = redis.call('TIME')
 local now = (time[1] - 1483228800) + time[2] / 1000000
 

@@ -1,2 +1,2 @@
--- This script shows the minimum cost of a script call.
+-- The minimum cost of a script call.
 return 1

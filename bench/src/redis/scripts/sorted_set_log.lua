@@ -1,7 +1,5 @@
--- The log as in most articles on sliding windows: a sorted set of times, with five commands. The
--- script sends the last two commands only if the request is admitted. The script is as cheap as
--- possible: a member is only a time, so two requests in one microsecond count once. A refusal has
--- no wait.
+-- A log as in most articles on sliding windows: a sorted set of times. It is as cheap as possible:
+-- a member is only a time, so two requests in one microsecond count once. A refusal has no wait.
 --
 -- ARGV: limit, window in microseconds. Reply: 1 if the request is admitted, the remaining
 -- amount.

@@ -17,7 +17,6 @@ use crate::replay::tally::would_admit;
 use crate::report::LeasedRun;
 use crate::trace::Record;
 
-/// The seed of the hashes of the leases.
 const HASH_SEED: u64 = 1;
 
 /// The maximum number of chunks that the store remembers. It must be large, because the store also
@@ -62,8 +61,8 @@ impl Run {
     /// Creates the nodes and their common store. Their clocks start at `time`.
     pub(super) fn new(settings: &Leasing, time: u64) -> Result<Self, Error> {
         let mut builder = Builder::new_current_thread();
-        // With this interval, the runtime runs all ready tasks before it advances the time,
-        // regardless of their number.
+        // With the maximum event interval, the runtime runs all ready tasks before it advances the
+        // time.
         builder.enable_time().start_paused(true).event_interval(u32::MAX);
         let runtime = builder.build().map_err(no_runtime)?;
         let guard = runtime.enter();

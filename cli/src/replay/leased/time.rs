@@ -10,7 +10,7 @@ use tokio::time::{Instant, advance, sleep_until};
 /// The resolution of Tokio's timers, in microseconds.
 const STEP: u64 = 1_000;
 
-/// The time after which no lease has a timer if no request arrives, in microseconds.
+/// If no request arrives for this time, in microseconds, no timer of a lease is left.
 const REST: u64 = 2 * 1_000_000 * Lease::MAX_SPAN.as_secs();
 
 /// A clock that shows the time of the log. It computes this time from the clock of Tokio, which
@@ -51,15 +51,15 @@ impl LogTime {
 
     /// Advances the clock from `now` to `to`, which is a multiple of [`STEP`].
     async fn step_to(&self, now: u64, to: u64) {
-        // Tokio advances a paused clock to the next timer by whole steps. So the clock must be at a
-        // whole step before it sleeps.
+        // Tokio advances a paused clock by whole milliseconds to the next timer. So the clock must
+        // be at a whole millisecond before the sleep.
         let next = now.next_multiple_of(STEP);
         if next > now {
             advance(Duration::from_micros(next - now)).await;
         }
         let quiet = to.min(next.saturating_add(REST));
         sleep_until(self.started + Duration::from_micros(quiet - self.started_at)).await;
-        // The timers of the last step have fired together with the sleep. The yield runs their
+        // Timers at the end of the sleep have fired together with the sleep. The yield runs their
         // tasks.
         yield_now().await;
         if to > quiet {

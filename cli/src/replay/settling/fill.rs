@@ -3,8 +3,9 @@
 use crate::replay::timeline::{MOST, STEPS};
 use crate::report;
 
-/// The used amount and the idle amount of one subject in each step of time, at the moment of the
-/// step at which the sum of both amounts was largest. An idle amount is held and will not be used.
+/// The used and the idle amount over time, in equal steps. Each step contains the two amounts of
+/// one subject at one moment: the pair with the largest sum. An idle amount is held and will not be
+/// used.
 #[derive(Debug)]
 pub(super) struct Fill {
     /// The number of the first step, counted from 1970.

@@ -1,13 +1,14 @@
 //! Measures the used amount of a policy, also beyond its limit.
 //!
-//! A store reports the remaining amount, which is 0 for all usage beyond the limit. So a meter has
-//! a store and a policy with the same algorithm and a limit that is never reached. The used amount
-//! is this limit minus its remaining amount. It is also the used amount of the original policy,
-//! because a state does not depend on the limit: for example, the state of a bucket is a debt.
+//! If usage exceeds the limit, a store reports a remaining amount of 0. So a meter has its own
+//! store, and a policy with the same algorithm and a limit that is never reached. The used amount
+//! is this limit minus the remaining amount. It is correct for the original policy too, because a
+//! state does not depend on the limit: for example, the state of a bucket is a debt.
 //!
-//! An anchored window and the interval of a bucket begin with a charge. So they can begin at
-//! different times in the meter and in the policy. Then the meter of a bucket that refills by
-//! intervals can show an overshoot of up to one refill.
+//! An anchored window begins with a charge, and so does the interval of a bucket. The meter and the
+//! policy are charged at different times or with different amounts, so their windows and intervals
+//! can begin at different times. Then the meter of a bucket that refills by intervals can show an
+//! overshoot of up to one refill.
 
 use tidegate_core::algorithm::fixed_window::Start;
 use tidegate_core::{
@@ -29,8 +30,8 @@ impl Meter {
     /// Creates a meter for a policy. `total` is an upper bound of the used amount.
     pub(super) fn new(policy: &Policy, total: u64, clock: ManualClock) -> Result<Self, Error> {
         let limit = policy.limit();
-        // The product of limit and time is bounded, so not every limit is possible. The loop
-        // reduces the limit until it is possible.
+        // The product of limit and time is bounded. The loop reduces the limit until the policy is
+        // valid.
         let mut more = total.max(1);
         let raised = loop {
             match raised(policy, limit.saturating_add(more)) {
@@ -108,8 +109,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the used amount of a policy after a cost of 8, after a cost of 7 at the same time,
-    /// and half a minute later.
+    /// Charges 8 and then 7 at the same time. Returns the used amount after each charge, and half a
+    /// minute later.
     fn used(policy: &str) -> [u64; 3] {
         let clock = ManualClock::default();
         clock.set(Timestamp::from_micros(60_000_000));

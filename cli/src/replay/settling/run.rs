@@ -41,7 +41,7 @@ pub(super) struct Run<'a> {
     limiter: Limiter<MemoryStore<ManualClock>>,
     /// The used amount.
     used: Meter,
-    /// The amount that would be used if a cost counted only up to its hold.
+    /// The used amount, if the cost of each request counts only up to its hold.
     covered: Meter,
     /// The admitted requests that have not ended, by the time of their end and their number.
     running: BTreeMap<(u64, u64), Running>,
@@ -59,7 +59,7 @@ pub(super) struct Run<'a> {
 
 struct Running {
     record: Record,
-    /// The ticket of the hold, or `None` in the way `check`.
+    /// The ticket of the hold. `None` in the way `check`, which makes no holds.
     ticket: Option<Ticket>,
     held: u64,
 }

@@ -79,14 +79,14 @@ pub(super) fn steps(timeline: &Timeline) -> usize {
     if timeline.step == 0 { 0 } else { timeline.admitted.len().max(timeline.denied.len()) }
 }
 
-/// One side of the baseline of a plot.
+/// The scale and the position of the bars above the baseline of a plot, or of the bars below it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lane {
     /// The value of a bar that fills the whole height.
     pub(super) max: u64,
     /// The position of the baseline, in units of the picture.
     pub(super) baseline: u32,
-    /// The height of this side.
+    /// The height of a bar with the value `max`.
     pub(super) height: u32,
     /// The minimum height of a value that is not zero, so that it is visible.
     pub(super) min_height: u32,

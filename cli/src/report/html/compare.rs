@@ -64,8 +64,8 @@ fn row(policy: &PolicyReport, measures: &[Measure], out: &mut impl io::Write) ->
     writeln!(out, "</div>")
 }
 
-/// Returns the text next to the value of a measure: the number of denied requests next to the share
-/// of denied requests, or the fixed note of the measure, such as `of 3,201`.
+/// Returns the text next to the value of a measure. For the share of denied requests, it is their
+/// number. For other measures, it is a fixed note, such as `of 3,201`.
 fn note(policy: &PolicyReport, measure: &Measure) -> String {
     if measure.name == "Denied" { thousands(policy.denied) } else { measure.note.clone() }
 }

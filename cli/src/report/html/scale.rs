@@ -87,8 +87,8 @@ impl Axis {
         if span == 0 || utc(self.end).is_none() {
             return Vec::new();
         }
-        // If the axis is `n` distances long, it has up to `n + 1` ticks. So `n` must be less than
-        // `max`.
+        // An axis with the length of `n` distances has up to `n + 1` ticks, so `n` must be less
+        // than `max`.
         match short_distances().find(|distance| span / distance < max) {
             Some(distance) => self.even(distance),
             None => self.monthly(max),

@@ -113,8 +113,8 @@ fn steps(fill: &Fill) -> usize {
     fill.used.len().max(fill.idle.len())
 }
 
-/// Several joined steps of time, with the amounts at the moment at which the sum of used and idle
-/// amounts was largest.
+/// Several joined steps of time, with the used and the idle amount of the step in which the sum of
+/// both is largest.
 struct Step {
     from: u64,
     to: u64,
@@ -147,7 +147,7 @@ fn steps_of(fill: &Fill) -> Vec<Step> {
     (0..count).step_by(together).filter_map(step).collect()
 }
 
-/// Returns the value at the top of all panels of a policy.
+/// Returns the maximum of the vertical axis, which all panels of a policy share.
 fn max_taken(runs: &[SettlingRun]) -> u64 {
     let steps = runs.iter().flat_map(|run| steps_of(&run.fill));
     let fullest = steps.map(|step| step.taken()).max().unwrap_or(0);
@@ -180,8 +180,8 @@ fn panel(
         let values = steps.iter().map(|step| (step.from, step.to, value(step, run.limit)));
         outline(&lane, axis, values)
     };
-    // Each shape is drawn over the previous shape and covers its lower part. So only the difference
-    // between the two shapes is visible.
+    // The three shapes are drawn over each other, the largest first. So only the upper part of a
+    // larger shape is visible.
     let layers = [
         ("idle", shape(|step, _| step.taken())),
         ("denied", shape(|step, _| step.used)),

@@ -85,7 +85,7 @@ fn is_port(text: &[u8]) -> bool {
 }
 
 fn is_ipv6(word: &[u8]) -> bool {
-    /// No address is longer than this, even with the name of an interface.
+    /// The maximum length of an address, including the name of an interface.
     const LENGTH_MAX: usize = 64;
     if word.len() > LENGTH_MAX || memchr(b':', word).is_none() {
         return false;

@@ -200,7 +200,8 @@ fn leaves_open(open: bool, line: &[u8], delimiter: u8) -> bool {
     }
 }
 
-/// The end of the first field of a text.
+/// The end of the first field of a text: a delimiter, the end of the record, or none, because a
+/// quote is still open.
 enum End {
     Delimiter(usize),
     Record,

@@ -99,8 +99,8 @@ fn delimiter(head: &[u8]) -> Option<u8> {
     Delimited::delimiter(delimited::header(head, b',').0)
 }
 
-/// Returns the format of the first line if it is known, or if the first line is a header with the
-/// needed fields. Otherwise returns the first known format of the next lines.
+/// Returns the format of the first line, if the line has a known format or is a header with the
+/// needed fields. Otherwise, returns the first known format of the next lines.
 fn recognise(head: &[u8], options: &Options) -> Result<LineFormat, Error> {
     let first = lines(head).next().unwrap_or_default();
     if let Some(found) = line_format(first, options) {

@@ -42,8 +42,8 @@ const JOURNAL_FIELDS: [&str; 2] = ["MESSAGE", "__REALTIME_TIMESTAMP"];
 /// last piece ends with a newline.
 const DOCKER_PIECE: usize = 16 << 10;
 
-/// The patterns of the envelopes that are a prefix of the line. The group `time` is the time of the
-/// line. The group `part` is `P` if the next envelope continues the line.
+/// The patterns of the envelopes that precede the line. The group `time` is the time of the line.
+/// If the group `part` is `P`, the line continues in the next envelope.
 const BEGINNINGS: [(Envelope, &str); 4] = [
     (Envelope::Cri, r"^(?<time>\d{4}-\d\d-\d\dT\S+) (?:stdout|stderr) (?<part>[PF])(?: |$)"),
     (Envelope::Compose, r"^[\w.-]+ +\| ?"),
@@ -88,13 +88,13 @@ struct Opened<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opener {
     pub(super) envelope: Envelope,
-    /// Whether each line gets a field with the time of its envelope. This is the case if the lines
+    /// Whether the time of the envelope is added to each line as a field, because the lines
     /// themselves have no time.
     pub(super) adds_time: bool,
 }
 
 impl Envelope {
-    /// Returns the envelopes that this line may have.
+    /// Returns the envelopes whose form this line has.
     pub(super) fn candidates(line: &[u8]) -> impl Iterator<Item = Self> {
         let journal = journal(line).map(|_| Self::Journal);
         let docker = docker(line).map(|_| Self::Docker);
@@ -141,8 +141,8 @@ impl Opener {
         opened
     }
 
-    /// Appends the first part of a line that was in an envelope. If lines have no time of their
-    /// own, the time of the envelope becomes the first field of the JSON or logfmt.
+    /// Appends the content of the first envelope of a line. If lines have no time of their own, the
+    /// time of the envelope becomes the first field of the JSON or logfmt.
     fn begin(self, line: &mut Vec<u8>, text: &[u8], time: &[u8]) {
         // A valid time contains no quotes or backslashes, which would need escapes in JSON.
         let has_time = !time.is_empty() && !time.iter().any(|byte| matches!(byte, b'"' | b'\\'));
@@ -183,8 +183,8 @@ fn docker(line: &[u8]) -> Option<Opened<'_>> {
     Some(Opened { text: Cow::Owned(text.into()), is_part, time: Cow::Owned(time.into()) })
 }
 
-/// Opens a JSON object of the journal. The journal writes a message that is not UTF-8 as an array
-/// of bytes.
+/// Reads a line and its time from a JSON object of the journal. The journal writes a message that
+/// is not UTF-8 as an array of bytes.
 fn journal(line: &[u8]) -> Option<Opened<'_>> {
     let (text, time) = pair(line, JOURNAL_FIELDS)?;
     let text: Vec<u8> = match serde_json::from_str::<String>(text) {

@@ -29,7 +29,7 @@ const TIMES: &[&str] = &[
     "requesttime",
     "eventtime",
     "event_time",
-    // The manual of HAProxy uses this name for logs in JSON (`%{+json}o`).
+    // The manual of HAProxy uses `request_date` for logs in JSON (`%{+json}o`).
     "request_date",
     "accept_date",
     "created_at",
@@ -248,7 +248,8 @@ fn list(known: &[String]) -> String {
 }
 
 impl CostSum {
-    /// Creates the sum to which the fields of a cost are added. If the cost has no fields, it is 1.
+    /// Creates the sum to which the fields of a cost are added. If the cost has no fields, the sum
+    /// is 1.
     #[inline]
     pub(in crate::trace) fn new(has_fields: bool) -> Self {
         Self { total: u64::from(!has_fields), late: 0 }

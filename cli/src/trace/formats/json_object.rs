@@ -44,8 +44,8 @@ struct Pick<'w, 'f, 'a> {
     found: &'f mut Values<'a>,
 }
 
-/// The result of comparing a key with the wanted names. The key leads to a wanted value, into an
-/// object that contains a wanted value, or nowhere. The number is the index of a matching name.
+/// The result of comparing a key with the wanted names. The key is the key of a wanted value, of an
+/// object that contains a wanted value, or of neither. The number is the index of a wanted name.
 enum Leads {
     To(usize),
     Into(usize),

@@ -38,7 +38,7 @@ pub(super) enum Field {
     Bytes,
     Referer,
     Agent,
-    /// The last quoted field after the user agent that contains an address. In nginx's format
+    /// The last quoted field that follows the user agent and contains an address. In nginx's format
     /// `main`, it is the `X-Forwarded-For`.
     Forwarded,
 }

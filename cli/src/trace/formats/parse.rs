@@ -23,8 +23,8 @@ pub(in crate::trace) struct Entry<'a> {
 /// A parser of one format. It receives the lines of an input one after another.
 pub(in crate::trace) trait Parse {
     /// Returns `true` if the record ends with this line. `is_first` is `true` if the line is the
-    /// first line of its record. For any other line, the result must not depend on the previous
-    /// lines, because the line reader uses the result also for records that begin at later lines.
+    /// first line of its record. For later lines, the result must not depend on previous lines,
+    /// because the line reader keeps the result for all records that contain the line.
     fn closes(&mut self, is_first: bool, line: &[u8]) -> bool {
         let _ = (is_first, line);
         true

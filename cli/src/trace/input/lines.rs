@@ -27,8 +27,8 @@ pub(in crate::trace) struct Lines<'i> {
     end: usize,
     ended: bool,
     /// No line that begins before this index closes a quote. The search for the end of a quote
-    /// continues from this index, so that no line is searched twice. This is possible because a
-    /// line closes a quote regardless of where the quote was opened.
+    /// continues from this index, so no line is searched twice. This is possible because a line
+    /// closes any quote, regardless of where the quote was opened.
     unclosing_to: usize,
     /// The number of the line that begins at `start`, counted from 1.
     line: u64,
@@ -43,8 +43,8 @@ pub(in crate::trace) struct Lines<'i> {
 pub(in crate::trace) enum Next<'a> {
     /// A line, or several lines of one record, without the newline at the end.
     Line { number: u64, text: &'a [u8] },
-    /// A line that opens a quote which is never closed, or not within [`JOINED_MAX`] bytes. The
-    /// text is only this line, without the lines after it.
+    /// A line that opens a quote that is not closed within [`JOINED_MAX`] bytes, or before the end
+    /// of the input. The text is only this line, without the lines after it.
     Unclosed { number: u64, text: &'a [u8] },
     /// The beginning of a line that is too long.
     TooLong { number: u64, text: &'a [u8] },
@@ -130,8 +130,8 @@ impl<'i> Lines<'i> {
     }
 
     /// Returns the next record in the buffer. `closed` is called for each line of the record, with
-    /// `true` for the first line and `false` for later lines. It returns whether the record ends
-    /// with this line.
+    /// `true` for the first line and `false` for later lines. It returns `true` if the record ends
+    /// with the line.
     #[inline]
     pub(in crate::trace) fn next(
         &mut self,
@@ -304,9 +304,8 @@ mod tests {
         assert!(found[0].starts_with("1:x") && found[1].starts_with("long 2:x"), "{found:?}");
     }
 
-    /// Regression test: if a quote was open, the reader searched the rest of the input up to a
-    /// bound for the end of the quote. It repeated this search for each next line, so the work was
-    /// quadratic.
+    /// Regression test: after each line that opens a quote, the reader searched up to a bound for
+    /// the end of the quote, so the work was quadratic.
     #[test]
     fn the_work_on_lines_that_all_leave_a_quote_open_is_linear() {
         for (lines_made, ending) in [(20_000, "\n"), (20_000, ""), (40_000, "\n")] {
@@ -328,8 +327,8 @@ mod tests {
                     }
                 }
                 assert_eq!(found, lines_made);
-                // The closure gets each line as the first line of a record, and as a later line of
-                // a previous record. After more bytes are read, it gets some lines again.
+                // The closure gets each line as the first line of its record, and as a later line
+                // of a previous record. After the buffer is filled, it can get a line again.
                 assert!(looked_at <= 4 * size, "{looked_at} bytes looked at, of {size}");
             }
         }

@@ -68,8 +68,8 @@ pub(in crate::trace) struct Sorted {
     heads: BinaryHeap<Reverse<Head>>,
 }
 
-/// The time of the next record of a run, and the number of the run. Heads with the same time are
-/// ordered by the number of the run.
+/// The time of the next record of a run, and the number of the run. Among equal times, the run with
+/// the lower number is first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
     time: u64,

@@ -19,7 +19,7 @@ use crate::trace::subjects::Subjects;
 /// The number of records between two reports of progress.
 const REPORT_EVERY: u64 = 1 << 16;
 
-/// The next step of the reader after it has passed on a record.
+/// The next step of the reader after each record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(in crate::trace) enum Flow {

@@ -1,6 +1,6 @@
 //! Converts dates and time zones to microseconds. `jiff` does the arithmetic.
 //!
-//! `jiff::fmt::strtime` is not used, because it accepts fields with other numbers of digits. It
+//! `jiff::fmt::strtime` is not used, because it accepts fields with a wrong number of digits. It
 //! would also need a separate format for each separator and each notation of a zone.
 
 use jiff::Timestamp;

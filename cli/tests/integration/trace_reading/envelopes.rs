@@ -90,8 +90,8 @@ fn lines_without_a_time_have_that_of_their_envelope() {
             Envelope::Syslog5424,
             Envelope::Syslog3164,
         ] {
-            // The first form of RFC 3164 has a time without a year, so the test uses the second
-            // form.
+            // For RFC 3164, the test uses the second form, because the first form has a time
+            // without a year.
             let place = usize::from(envelope == Envelope::Syslog3164);
             let text = around(envelope, line, place) + "\n" + &around(envelope, line, place);
             let (kept, summary) = read(&text, &costing("bytes")).unwrap();
@@ -152,7 +152,7 @@ fn a_line_that_was_cut_is_put_together() {
         let subjects: Vec<&str> = found.iter().map(|record| record.1.as_str()).collect();
         assert_eq!(subjects, ["2001:db8::5", "203.0.113.5", "2001:db8::5"]);
     }
-    // The parts of a line never end. The line is malformed as soon as it exceeds the maximum
+    // The second line has parts without an end. It is malformed as soon as it exceeds the maximum
     // length, so that it does not fill the memory.
     let endless = part("F", LINES[1]) + &part("P", &"x".repeat(1 << 20)).repeat(20);
     let reason = reason(endless, &Options::default());

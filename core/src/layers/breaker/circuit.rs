@@ -46,8 +46,8 @@ impl Field {
         (word >> self.shift) & self.max()
     }
 
-    /// Returns `value` shifted to the position of this field in the packed word. A value that is
-    /// too large is replaced by the maximum.
+    /// Returns `value` shifted to the position of this field in the packed word. A larger value
+    /// than the field can contain is replaced by the maximum.
     fn put(&self, value: u64) -> u64 {
         value.min(self.max()) << self.shift
     }

@@ -38,8 +38,8 @@ impl BreakerMeter {
         let _ = state;
     }
 
-    /// Decrements the gauge of the previous state of the breaker, and increments the gauge of its
-    /// current state. `state` is called under a lock, so that the gauges show the latest state.
+    /// Decrements the gauge of the breaker's previous state, and increments the gauge of its
+    /// current state. Calls `state` under a lock, so that the gauges show the latest state.
     pub(super) fn changed(&self, state: impl Fn() -> CircuitState) {
         #[cfg(feature = "metrics")]
         self.gauges().move_to(|| Some(state()));

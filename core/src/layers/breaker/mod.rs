@@ -5,7 +5,8 @@
 //! * failsafe 1.3, recloser 1.4 and reliakit-circuit 1.1 send all calls as soon as the circuit is
 //!   half open. failsafe and reliakit-circuit also need a lock for each call.
 //! * tower-circuitbreaker 0.2 depends on tower.
-//! * All four crates continue to count a cancelled probe as a probe in flight.
+//! * failsafe, recloser, reliakit-circuit and tower-circuitbreaker continue to count a cancelled
+//!   probe as a probe in flight.
 
 mod circuit;
 mod config;

@@ -32,8 +32,8 @@ impl<S: Store> Driver<S> {
                 return;
             };
             send(&*self.store, batch).await;
-            // During this yield, the callers of the previous batch receive their answers and make
-            // their next calls, so that these calls form one batch.
+            // While this task yields, the callers of the previous batch receive their answers and
+            // make their next calls, so that these calls form one batch.
             yield_now().await;
         }
     }

@@ -56,7 +56,7 @@ impl Queues {
         let queue = groups.queues.get(&group);
         let is_first = queue.is_none();
         // If the group has no queue, no batch is in flight. Then the call is sent immediately, so
-        // it is accepted even if `max` is 0.
+        // it is accepted even if no call is allowed to wait (`max` is 0).
         if queue.is_some_and(|queue| queue.len() >= max) {
             return None;
         }

@@ -56,10 +56,10 @@ use crate::{Clock, SystemClock};
 ///
 /// If all calls for a subject pass through this cache, each call gets the same outcome as from the
 /// store. A cached denial also has the same denied charges, limit, `retry_after`, `reset_after` and
-/// `blocked_for`. Only `remaining` is possibly lower than in the store: for a charge that is denied
-/// at a cost above 1, and for a charge that is not denied. After the time `reset_after`,
-/// `remaining` is the limit. With [`only_exact`](Self::only_exact), the store answers calls with
-/// such charges.
+/// `blocked_for`. Only `remaining` can be lower than in the store, for two kinds of charges: a
+/// charge that is denied at a cost above 1, and a charge that is not denied. When the `reset_after`
+/// of such a charge is over, its `remaining` is the limit. With [`only_exact`](Self::only_exact),
+/// the store answers calls with such charges.
 ///
 /// The cache does not notice changes that other processes make in the store, until the cached
 /// denial ends. So a refund or a reset in another process takes effect in this process up to

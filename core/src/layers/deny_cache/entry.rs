@@ -42,8 +42,8 @@ impl<'a> CallKey<'a> {
             call_hash.write_u64(key);
             // All subjects of a tenant share the state of a limit per tenant. So the key contains
             // only the tenant, and a charge for one subject invalidates the denials of all
-            // subjects. The hash of the call also contains the subject, because with shards, the
-            // store can answer differently for two subjects.
+            // subjects. But with shards, the store can answer differently for two subjects, so the
+            // hash of the call contains the subject.
             keys.push(if charge.policy.is_per_tenant() {
                 let tenant = Charge { subject: charge.state_subject(), ..charge };
                 key_hash(&charge, name_hash(&tenant, None, hasher), hasher)
@@ -280,8 +280,8 @@ mod tests {
             Charge { policy: &other, ..first },
             first.cost(3),
             first.tenant("acm"),
-            // In the next two charges, tenant and subject together are `acmealice`, as in the
-            // denied charge.
+            // Tenant and subject of the next two charges form the same bytes `acmealice` as in the
+            // denied charge. The charges must not match.
             Charge::new(&api, "ealice").tenant("acm").cost(2),
             Charge::new(&api, "acmealice").cost(2),
             Charge { subject: b"bob", ..first },

@@ -38,8 +38,8 @@ impl<'a> InFlight<'a> {
     pub(super) fn new(cache: &'a Cache, key: CallKey<'a>, at: ClockReading) -> Self {
         cache.clock_guard.record_send(at);
         if !is_cacheable(&key.call) {
-            // A call that cannot be cached, such as a refund, can end a denial before its answer
-            // arrives. So it makes the cached denials of its keys invalid before it is sent.
+            // A call that cannot be cached, such as a refund, can end a denial as soon as the store
+            // executes it. So the denials of its keys become invalid before the call is sent.
             cache.generations.advance(&key.keys);
         }
         let counts = cache.generations.current(&key.keys);

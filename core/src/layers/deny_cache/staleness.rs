@@ -6,8 +6,8 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
     pub(super) now: u64,
-    /// The number of backward steps of the clock before this reading. Two readings with different
-    /// numbers cannot be compared.
+    /// The number of times that the clock had stepped back before this reading. The times of two
+    /// readings can be compared only if these numbers are equal.
     pub(super) epoch: u64,
 }
 
@@ -53,7 +53,7 @@ mod tests {
         guard.record_send(first);
         assert_eq!(at(100).epoch, first.epoch);
         assert_eq!(at(200).epoch, first.epoch);
-        // The clock steps back from 200 to 100. The epoch does not change, because the latest call
+        // The clock steps back from 200 to 100. This step is not counted, because the latest call
         // was sent at 100.
         assert_eq!(at(100).epoch, first.epoch);
         assert_ne!(at(99).epoch, first.epoch);

@@ -32,7 +32,7 @@ pub(super) struct FailedCall<'a> {
     now: Timestamp,
     /// Whether the call is refused, regardless of the answer of the fallback store.
     is_refused: bool,
-    /// The maximum amount of an `AcquireUpTo` that the charges which fail open admit.
+    /// For an `AcquireUpTo`, the maximum amount that all policies that fail open admit.
     max_amount: u64,
 }
 
@@ -204,10 +204,10 @@ impl<'a> FailedCall<'a> {
         Ok(if amount.is_some() { decision.with_amounts(amounts) } else { decision })
     }
 
-    /// Returns the amount of an admitted `AcquireUpTo`, which is at most the lowest of the costs.
-    /// If the fallback store has charged an amount, this is the amount. If not, the amount is the
-    /// maximum that the charges which fail open admit. If all policies are shadows, the amount is
-    /// the lowest of the costs.
+    /// Returns the amount of an admitted `AcquireUpTo`: the amount that the fallback store has
+    /// charged, or if it has charged nothing, the maximum that the policies that fail open admit.
+    /// The amount is at most the lowest cost of the charges. If all policies are shadows, it is
+    /// this cost.
     fn amount(&self, fallback: &Decision) -> u64 {
         let costs = self.call.charges.iter().filter(|charge| !charge.is_check_only);
         let max = costs.map(|charge| charge.cost).min().unwrap_or(0);

@@ -73,13 +73,13 @@ pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
         in_flight.all_calls_ended().await;
     }
     loop {
-        // `next_end` is created before the loop visits the leases, so that it also reports a call
-        // that ends during the visit.
+        // `next_end` is created before the loop reads the leases, so that it also reports a call
+        // that ends during the loop.
         let next_end = in_flight.next_end();
         let (mut todo, mut is_fetching, now) = (Todo::default(), false, keeper.now());
         for state in &states {
-            // The visit holds the lock of the lease. So if a chunk arrives at the same time, the
-            // visit either finds and takes the chunk, or finds that the lease is still fetching.
+            // The closure runs under the lock of the lease. So if a chunk arrives at the same time,
+            // the closure either takes the chunk, or finds that the lease is still fetching.
             table.visit_leases(*state, |entry| {
                 entry.interrupt(now, &table.settings);
                 entry.take_chunks(&mut todo);
@@ -118,8 +118,8 @@ pub(super) async fn send_paused<S: Store + 'static, C: Clock + 'static>(
     PausedCalls(Some(Box::pin(answers))).await
 }
 
-/// A future for calls in flight during which the node fetches no chunk of the calls' states. If the
-/// future is dropped before the answers arrive, a task awaits the answers.
+/// A future that awaits the answers to calls. Until then, the node fetches no chunk of the calls'
+/// states. If the future is dropped before the answers arrive, a task awaits them.
 struct PausedCalls(Option<Pin<Box<dyn Future<Output = Answers> + Send>>>);
 
 impl Future for PausedCalls {

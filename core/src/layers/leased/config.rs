@@ -319,9 +319,9 @@ impl<C: Clock> Lease<C> {
         Lease { clock, settings: self.settings }
     }
 
-    /// Returns a stricter policy to enforce on all nodes instead of `policy`. With these leases,
-    /// the stricter policy never admits more than `policy` admits without leases. This bound is
-    /// exact to the token and the microsecond.
+    /// Returns a stricter policy to enforce on all nodes instead of `policy`. With the leases of
+    /// this configuration, the stricter policy never admits more than `policy` admits without
+    /// leases. This bound is exact to the token and the microsecond.
     ///
     /// | policy | policy to enforce | price of exactness |
     /// |---|---|---|
@@ -330,8 +330,9 @@ impl<C: Clock> Lease<C> {
     /// | token bucket by intervals of `P` | a burst of `B − R·⌈span/P⌉` | a smaller burst at the same rate |
     /// | sliding log, sliding counter | a window of `W + span` | the same limit over a longer window |
     ///
-    /// A bucket with a name keeps its states when its burst changes. A sliding policy with another
-    /// window [has another state](Policy). So all nodes must have the same [`span`](Self::span).
+    /// All nodes must have the same [`span`](Self::span), because the stricter policy depends on
+    /// it. With different spans, the nodes would enforce different bursts of a bucket, and a
+    /// sliding policy would [have another state](Policy) for each span.
     ///
     /// ```
     /// use std::time::Duration;

@@ -126,9 +126,9 @@ impl Entry {
         self.is_fetching || self.chunk.is_some() || self.next.is_some()
     }
 
-    /// Returns the time until which the caller must wait before it removes the lease, if the lease
-    /// is still unused then. Returns `None` if another task waits for that time, or if the lease
-    /// has chunks, because then the task of each chunk waits.
+    /// Returns the time until which the caller must wait. If the lease is still unused then, the
+    /// caller removes it. Returns `None` if another task already waits, or if the lease has chunks,
+    /// because then the task of each chunk waits.
     pub(super) fn watch(&mut self, now: u64, span_micros: u64) -> Option<u64> {
         if self.has_chunks() || now < self.watched_until {
             return None;
@@ -254,7 +254,7 @@ impl Entry {
         }
     }
 
-    /// Returns the unspent cost of all usable chunks of this lease that belongs to one state.
+    /// Returns the unspent cost that the usable chunks of this lease contain for one state.
     pub(super) fn unspent_of(&self, state: u64, now: u64) -> u64 {
         let chunks = self.chunks().filter(|chunk| !chunk.is_over(now));
         let unspent = chunks.flat_map(|chunk| chunk.unspent().zip(&self.states));

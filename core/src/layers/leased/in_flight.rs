@@ -10,15 +10,16 @@ use crate::hash::spread;
 use crate::layers::generations::Keys;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Counts the calls of tasks, the settlements and the pauses that are in progress.
+/// Counts the calls of tasks, the settlements, and the pauses (times without fetches) that are in
+/// progress.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     calls: AtomicUsize,
     settlements: AtomicUsize,
     settled: AtomicU64,
-    /// The hash of a state selects its group. If two states share a group, a refused caller
-    /// possibly makes an unnecessary retry, and a chunk of one state is possibly not fetched during
-    /// a pause of the other state.
+    /// The groups of states. The hash of a state selects its group. If two states share a group, a
+    /// refused caller possibly makes an unnecessary retry, and a chunk of one state is possibly not
+    /// fetched during a pause of the other state.
     groups: Box<[Group]>,
     ended: Notify,
 }
@@ -55,9 +56,10 @@ impl InFlight {
 
     /// Counts a settlement of a chunk of these states, until the returned guard is dropped.
     ///
-    /// The caller must count the settlement before it releases the lock under which it removed the
-    /// chunk, or before it ends the fetch of the chunk. Then a reader that checks fetches, then
-    /// chunks, and then settlements misses no chunk.
+    /// If the caller removes a chunk from its lease, it must count the settlement before it
+    /// releases the lock of the lease. If the chunk was never in a lease, it must count the
+    /// settlement before it ends the fetch. So a reader that checks fetches, then chunks, and then
+    /// settlements misses no chunk.
     pub(super) fn begin_settlement(self: &Arc<Self>, states: &Keys) -> Settlement {
         self.settlements.fetch_add(1, Ordering::AcqRel);
         for state in states {
@@ -98,9 +100,8 @@ impl InFlight {
     /// Returns the progress of the settlements of a state since the moment at which `settled`
     /// returned `since`.
     pub(super) fn progress(&self, state: u64, since: u64) -> Progress {
-        // At its end, a settlement first stores its number and then decrements the count of
-        // settlements in flight. This method reads the two in the opposite order, so that it misses
-        // no settlement.
+        // When a settlement ends, it first updates `last`, and then decrements `in_flight`. This
+        // method reads these counters in the opposite order, so that it misses no settlement.
         if self.is_settling(state) {
             Progress::InFlight
         } else if self.group(state).last.load(Ordering::Acquire) > since {

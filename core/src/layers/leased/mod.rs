@@ -58,8 +58,8 @@ pub struct LeasedStore<S, C = SystemClock> {
     owner: Arc<Owner<S, C>>,
 }
 
-/// The clones of a `LeasedStore` share an `Owner`, and the tasks do not use it. So the `Owner` is
-/// dropped with the last clone, and then ends the leases.
+/// Ends the leases when it is dropped. All clones of a `LeasedStore` share one `Owner`, and the
+/// tasks have no reference to it. So it is dropped with the last clone.
 struct Owner<S, C> {
     keeper: Arc<Keeper<S, C>>,
     /// Ends the leases. This field is a function pointer, because `drop` cannot have the bounds on

@@ -19,7 +19,7 @@ pub(super) const MAX_RETRIES: usize = 3;
 pub(super) enum Cause {
     /// A chunk that is being fetched from the store or returned to the store.
     InFlight,
-    /// The unspent cost in the chunks of this node. The chunks belong to the states of these keys.
+    /// The unspent cost in chunks that this node has for these states.
     Chunks(Keys),
     /// Chunks of this node that were returned after the call was sent.
     Returned,
@@ -100,8 +100,8 @@ pub(super) fn cause<S: Store + 'static, C: Clock + 'static>(
         }
         let state = state_key(&charge, &table.hasher);
         // A chunk is first fetched, then used in its lease, and then in flight to the store. The
-        // reads follow this order, so that they also find a chunk that is, for example, returned
-        // between two reads.
+        // reads follow this order, so that they also find a chunk that a task returns between two
+        // reads.
         let (mut is_fetching, mut unspent) = (false, 0_u64);
         table.visit_leases(state, |entry| {
             is_fetching |= entry.is_fetching;
@@ -123,7 +123,8 @@ pub(super) fn cause<S: Store + 'static, C: Clock + 'static>(
     })
 }
 
-/// Returns the minimum cost at which a charge of up to `cost` can be admitted.
+/// Returns the minimum cost that admits the charge: `min` for an acquire up to or a hold up to, and
+/// `cost` for any other operation.
 fn min_cost(operation: Operation, cost: u64) -> u64 {
     match operation {
         Operation::AcquireUpTo { min } | Operation::HoldUpTo { min } => min.min(cost),
@@ -143,8 +144,8 @@ mod tests {
     use crate::time::Wait;
     use crate::{Answer, Charge, Policy, StoreExt, Timestamp, Verdict};
 
-    /// A store that refuses each call. During each of the first `returned` calls, a chunk of the
-    /// state is returned.
+    /// A store that refuses each call. A chunk of the state is returned during each of the first
+    /// `returned` calls.
     #[derive(Debug)]
     struct Refusing {
         table: OnceLock<Arc<LeaseTable>>,

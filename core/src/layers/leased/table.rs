@@ -90,7 +90,7 @@ impl LeaseTable {
     }
 
     pub(super) fn len(&self) -> usize {
-        // The number of leases is read with sequential consistency, like the counts of pauses. So
+        // The number of leases and the counts of pauses are read with sequential consistency. So
         // either a call that pauses a state finds the lease of the state, or the lease finds the
         // pause before it fetches a chunk.
         self.len.load(Ordering::SeqCst)
@@ -112,8 +112,8 @@ impl LeaseTable {
         self.shards.iter().map(|shard| lock(shard).passed).sum()
     }
 
-    /// Returns the decision if a chunk admits the acquire. If not, returns the candidate for a
-    /// lease with which the acquire is sent to the store.
+    /// Returns the decision if a chunk admits the acquire. If not, returns the [`Candidate`] for
+    /// the call to the store.
     #[inline]
     pub(super) fn admit(
         &self,

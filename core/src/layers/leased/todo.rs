@@ -41,8 +41,8 @@ pub(super) struct Unspent {
     pub(super) fetch: Arc<Fetch>,
     used: PerCharge<u64>,
     pub(super) cost: u64,
-    /// Counts the settlement as in flight until this field is dropped. Refused callers wait until
-    /// then.
+    /// Counts the settlement as in flight until this field is dropped. A caller waits until then if
+    /// the store has refused its acquire.
     _settlement: Settlement,
 }
 

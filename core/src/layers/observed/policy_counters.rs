@@ -69,7 +69,8 @@ impl PolicyTable {
     #[cold]
     fn add(&self, policy: &Policy) -> &PolicyCounters {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread has possibly inserted the policy after the look-up of this thread.
+        // Another thread has possibly inserted the policy after the look-up of this thread, so this
+        // thread repeats the look-up under the lock.
         if let Some(counters) = self.find(policy) {
             return counters;
         }
@@ -105,8 +106,7 @@ impl PolicyCounters {
         }
     }
 
-    /// Returns the counters for holds. If several policies share these counters, `policy` can be
-    /// any of these policies.
+    /// Returns the counters for holds. `policy` is a policy that uses these counters.
     pub(super) fn holds(&self, policy: &Policy) -> &HoldCounters {
         self.holds.get_or_init(|| {
             let shadow = if policy.is_shadow() { "true" } else { "false" };

@@ -11,8 +11,8 @@ use crate::decision::held_of;
 use crate::telemetry::names;
 use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation};
 
-/// The index of the row of metrics for batches. All earlier rows are for single calls, and the row
-/// of an operation is the index of the operation.
+/// The index of the metrics for batches. The metrics for single calls have the index of their
+/// operation.
 const BATCH: usize = Operation::NAMES.len();
 
 /// The number of values of the label `operation`. The last value is `batch`. For a batch, only the
@@ -201,7 +201,7 @@ mod tests {
         for (index, answer) in DegradedAnswer::ALL.into_iter().enumerate() {
             assert_eq!(answer as usize, index, "{answer:?}");
         }
-        // If a kind is missing in these matches or in `ALL`, this test does not compile, or fails.
+        // These matches are exhaustive, so this test does not compile if a kind is missing here.
         assert!(ErrorKind::ALL.iter().all(|kind| match kind {
             ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::ReadOnly | ErrorKind::Busy =>
                 true,

@@ -118,7 +118,8 @@ async fn send(
     requests
         .iter()
         .map(|(routed, parts)| {
-            // All answers of the call are removed from `answers`, even if one of them is an error.
+            // All answers to the sub-calls of this call are removed from `answers`, even if one of
+            // them is an error, so that the next call gets its own answers.
             let answers: Vec<_> = answers.by_ref().take(parts.len()).collect();
             let decisions = answers.into_iter().collect::<Result<Vec<Decision>, _>>()?;
             routed.answer(parts, decisions)

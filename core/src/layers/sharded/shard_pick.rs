@@ -2,8 +2,8 @@
 
 use crate::split_mix::nth_split_mix;
 
-/// The number of shares to choose from, and the whole limit. If a request charges several limits,
-/// each field is the minimum over these limits.
+/// The data from which shards are picked: the number of shares, and the whole limit. If a request
+/// charges several limits, each field is the minimum over these limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardWeights {
     shares: u64,
@@ -11,7 +11,8 @@ pub struct ShardWeights {
 }
 
 impl ShardWeights {
-    /// Creates the weights of the first `shares` shares of a limit, which are its largest shares.
+    /// Creates the data to pick one of the first `shares` shares of a limit, which are its largest
+    /// shares.
     #[must_use]
     pub fn new(shares: usize, limit: u64) -> Self {
         Self { shares: u64::try_from(shares).unwrap_or(u64::MAX), limit }
@@ -37,11 +38,11 @@ impl ShardPick {
     /// Picks the shards for a turn of round-robin routing.
     ///
     /// The shares of a limit differ by at most one. For example, a limit of 11 over 10 shards has
-    /// one share of 2 and nine shares of 1. Consecutive turns visit all shards in a circle. In each
-    /// round over the whole limit, which has 11 turns in this example, the larger shares are
-    /// visited once more than the others. So a single client is never refused too early. Clients
-    /// begin at random turns. The second shard is pseudo-random, and always the same for the same
-    /// turn, so a peek has the same result as the next acquire.
+    /// one share of 2 and nine shares of 1. Consecutive turns visit all shards in a circle. In 11
+    /// turns (the whole limit), they visit the larger share twice, and each other share once. So a
+    /// single client is never refused too early. Clients begin at random turns. The second shard is
+    /// pseudo-random, and always the same for the same turn, so a peek has the same result as the
+    /// next acquire.
     ///
     /// ```
     /// use tidegate_core::no_semver::{ShardPick, ShardWeights};

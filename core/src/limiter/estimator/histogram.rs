@@ -60,8 +60,8 @@ impl Histogram {
         }
     }
 
-    /// Returns the upper bound of a bucket. The bucket is the lowest bucket that has, together with
-    /// all lower buckets, at least `share` of the total weight.
+    /// Returns the upper bound of the lowest bucket that has, together with all lower buckets, at
+    /// least `share` of the total weight.
     pub(super) fn quantile(&self, share: Share) -> u64 {
         let max_above = share.rest_of(self.total);
         let mut above = 0;
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn the_weights_fit_with_the_maximum_half_life() {
         let mut histogram = Histogram::new(MAX_HALF_LIFE);
-        // Each iteration has the same effect as observing the cost 7 for one half-life.
+        // Each iteration has the effect of observing the cost 7 `MAX_HALF_LIFE` times.
         for _ in 0..40 {
             histogram.until_halved = 0;
             histogram.observe(7, MAX_HALF_LIFE);

@@ -108,12 +108,12 @@ impl Estimator {
     }
 
     /// Sets the half-life: the number of observations of a key after which their weights are
-    /// halved. The half-life is from 1 to 2^26, and 200 by default. An estimate is based on about
-    /// one to two half-lives.
+    /// halved. The half-life is from 1 to 2^26, and 200 by default. An estimate depends mainly on
+    /// the observations of the last one or two half-lives.
     #[must_use]
     pub fn half_life(self, observations: u32) -> Self {
         let half_life = observations.clamp(1, MAX_HALF_LIFE);
-        // `others` has observed nothing yet, so its replacement loses nothing.
+        // `others` is still empty when the settings change, so its replacement loses nothing.
         Self { half_life, others: Mutex::new(Histogram::new(half_life)), ..self }
     }
 
@@ -154,7 +154,7 @@ impl Estimator {
         if has_room {
             let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
             // After this thread unlocked the map, another thread possibly inserted this key, or
-            // filled the map.
+            // filled the map. So both are checked again.
             if keys.contains_key(key) || self.has_room_for(key, keys.len()) {
                 let new = || Mutex::new(Histogram::new(self.half_life));
                 let histogram = keys.entry(key.into()).or_insert_with(new);

@@ -151,9 +151,9 @@ impl<S: Store + 'static> HoldGuard<S> {
 }
 
 impl<S: Store + 'static> OpenHold<S> {
-    /// Returns the name and the cost of each policy. If the guard has a reported cost for a policy,
-    /// the cost is the reported cost. If not, the cost is the result of `default` for the held
-    /// amount, and the policy is omitted if this result is `None`.
+    /// Returns the name and the cost of each policy. The cost is the reported cost, or if there is
+    /// none, the result of `default` for the held amount. If this result is `None`, the policy is
+    /// omitted.
     fn costs<'o>(
         &'o self,
         default: impl Fn(u64) -> Option<u64> + 'o,

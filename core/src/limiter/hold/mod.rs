@@ -138,9 +138,10 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Settlement, Error> {
         let charges = ticket.charges_at(costs, |charge| charge.held)?;
         match self.send(Operation::Settle, ticket, &charges).await {
-            // The error is `UnknownHold` if the hold was admitted without the store. It is
-            // `IdReused` if an earlier settlement has already charged the costs under the id of the
-            // hold. In this case, the store returns its answer to the earlier charge again.
+            // The store does not know a hold that was admitted without it, so it answers the first
+            // settlement with `UnknownHold`. The charge below uses the id of the hold. So a
+            // repeated settlement fails with `IdReused`, and the repeated charge then returns the
+            // stored answer.
             Err(error)
                 if ticket.is_degraded()
                     && matches!(error.kind(), ErrorKind::UnknownHold | ErrorKind::IdReused) =>

@@ -58,10 +58,8 @@ impl Settlement {
     }
 
     /// Returns `true` if [`given_back`](Self::given_back) is less than the full difference, because
-    /// the hold was out of reach. This happens only with a sliding log: a hold is out of reach if
-    /// the log has 128 or more newer records. Then the estimate stays charged until its window
-    /// ends. To avoid this, give the policy a [grain](crate::SlidingLog::grain) of at least 1/126
-    /// of its window.
+    /// the hold was out of reach in a sliding log. Its estimate then stays charged until its window
+    /// ends. [`Decision::is_out_of_reach`] explains how to avoid this.
     #[must_use]
     pub fn is_out_of_reach(&self, policy: &str) -> bool {
         self.charges_to(policy).any(|charge| charge.is_out_of_reach)

@@ -62,18 +62,18 @@ use crate::policy::format_duration;
 ///   refunded. If the store answers immediately, the drop of the future sends the refund. Otherwise
 ///   a task sends the refund, on the runtime in which the wait began. The next caller then waits as
 ///   if the place had never been reserved. Callers that already wait for later places keep their
-///   times. So if waits with a total cost of `C` are cancelled, up to `B + R·t + C` can be admitted
-///   in an interval `t`. If the bucket is full at the start of the interval, at most `B + R·t` is
-///   admitted.
+///   times. So a bucket with burst `B` and rate `R` can admit up to `B + R·t + C` in an interval
+///   `t` if waits with a total cost of `C` are cancelled. If it is full at the start of the
+///   interval, it admits at most `B + R·t`.
 /// * **While the call is in flight**, a cancelled caller does not know whether the store has
-///   charged the request. A task completes the call and refunds the charge. Between the charge and
-///   the refund, the bucket refills tokens, and it cannot distinguish these tokens from the refund.
-///   So a burst can be larger by this refill, which is at most the cost. (If a fixed window ended
-///   between the charge and the refund, a burst can be larger by at most the cost.)
+///   charged the request. A task completes the call and refunds the charge. It refunds the whole
+///   cost, although the bucket has possibly refilled a part of the charge before the refund. So a
+///   burst can be larger by this part. (If a fixed window ended between the charge and the refund,
+///   a burst can be larger by at most the cost.)
 ///
-/// If a request has several policies, the refund is exact for the policy with the longest wait. The
-/// wait for another policy is possibly already over. The refund for that policy then has the same
-/// inaccuracy as a refund while the call is in flight.
+/// If a request has several policies, the refund is exact for the policy with the longest wait. For
+/// another policy, the time of the place has possibly already come. The refund for that policy then
+/// has the same inaccuracy as a refund while the call is in flight.
 ///
 /// A cancelled wait has at most one task for its refund. The task ends when the store has answered,
 /// or after ten seconds. In three cases the place stays reserved and is not used: the refund fails,

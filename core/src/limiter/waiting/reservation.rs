@@ -25,7 +25,8 @@ pub(super) async fn acquire<S: Store + 'static>(
     Ok(decision)
 }
 
-/// Acquires without a wait, because too many callers already wait. This function reserves no place.
+/// Acquires without a wait and without a reserved place, because too many callers already wait.
+/// Returns an error if the request would have to wait.
 pub(super) async fn acquire_without_waiting<S: Store + 'static>(
     request: DetachedRequest<S>,
     max_wait: Duration,

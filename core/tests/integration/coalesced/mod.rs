@@ -162,8 +162,8 @@ fn a_cached_denial_does_not_wait_for_a_batch_and_a_miss_does() {
         assert!(store.decide(Call::acquire(&other)).into_ready().is_err(), "it waits for a batch");
         gate.pass(Fate::Executed);
         assert!(in_flight.await.unwrap().is_allowed());
-        // The coalescing layer looks for a cached denial before it batches a call. Such a lookup
-        // counts no miss, so the 3 misses are the 3 calls that were sent to the store.
+        // The coalescing layer looks for a cached denial before it batches a call, and counts no
+        // miss for this lookup. So the 3 misses are the 3 calls that were sent to the store.
         assert_eq!((stats.hits(), stats.misses()), (1, 3));
     });
 }

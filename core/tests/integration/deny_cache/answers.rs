@@ -132,7 +132,7 @@ fn b45_a_changed_limit_takes_effect_immediately() {
     assert!(bench.acquire(&low, 1).is_denied());
     let raised = [Charge::new(&high, "s")];
     assert!(bench.acquire_by(Source::Store, &raised).is_allowed());
-    // The low limit was parsed twice. The cache treats the two equal policies as one policy.
+    // The cache treats equal policies as one policy, even if they were parsed separately.
     assert!(bench.acquire(&low, 1).is_denied());
     let same = policy("p: sliding-log 1/1h");
     assert!(bench.acquire_by(Source::Cache, &[Charge::new(&same, "s")]).is_denied());

@@ -144,7 +144,7 @@ fn a_later_charge_extends_the_wait_of_larger_costs() {
     assert!(bench.acquire(&bucket, 1).is_allowed());
     assert_eq!(wait(&bench.acquire_by(Source::Store, &large)), 3);
     assert_eq!(wait(&bench.acquire_by(Source::Cache, &large)), 3);
-    // An acquire with a cost of zero does not change the wait.
+    // An acquire with a cost of zero does not change the wait, so the refusal stays cached.
     assert!(bench.acquire(&bucket, 0).is_allowed());
     assert_eq!(wait(&bench.acquire_by(Source::Cache, &large)), 3);
 }

@@ -30,7 +30,7 @@ impl Bench {
         Self::with(DenyCache::new(), vec![])
     }
 
-    /// Creates a bench whose inner store fails according to `plan`. Each fault of the plan applies
+    /// Creates the stores of a test. The inner store fails according to `plan`: each fault applies
     /// to one call, in order.
     pub(crate) fn failing(plan: Vec<Fault>) -> Self {
         Self::with(DenyCache::new(), plan)

@@ -142,7 +142,8 @@ fn a_subject_that_is_refused_often_is_not_evicted_by_subjects_that_are_refused_o
     for n in 0..20_000_u64 {
         refuse(&store, &log, &random(n).to_le_bytes(), 1);
         let before = stats.hits();
-        // The refusal for the subject `hot` ends sooner than all other refusals.
+        // The refusal of the subject `hot` ends sooner than all other refusals, but is used most
+        // often.
         refuse(&store, &log, b"hot", 2);
         hits += stats.hits() - before;
     }

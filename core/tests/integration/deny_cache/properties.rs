@@ -165,9 +165,8 @@ proptest! {
         (scenario, clock) in any_scenario(),
         faults in plan(0..STEPS),
     ) {
-        // The test uses late answers instead of delayed calls. The store would execute a delayed
-        // call at some later time, like a call of another node, and the cache does not see such
-        // calls.
+        // Late answers replace delayed calls. The store would execute a delayed call at some later
+        // time, like a call of another node, and the cache would not see this call.
         let not_delayed = |fault: Fault| if fault == Fault::Delayed { Fault::Late } else { fault };
         let bench = Bench::failing(faults.into_iter().map(not_delayed).collect());
         let mut trace = Trace::new(&scenario, clock);

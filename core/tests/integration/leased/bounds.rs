@@ -95,12 +95,11 @@ struct Outcome {
     local: u64,
     /// The refunds, each with its true time and its refunded cost.
     refunded: Vec<Admission>,
-    /// The number of windows of one second that the server's clock has begun. After a step back,
-    /// the server stays in its current window until the clock has caught up.
+    /// The number of windows of one second that have begun by the server's clock. After a step
+    /// back, no window begins until the clock has caught up.
     windows: u64,
 }
 
-/// Runs a scenario to its end.
 fn play(scenario: &Scenario, policy: &Policy) -> Outcome {
     crate::run(async {
         let server = Server::new();
@@ -297,16 +296,16 @@ proptest! {
         }
     }
 
-    /// An interval with the length of a window overlaps at most two anchored windows, so at most
-    /// `2 · limit` is admitted in the interval.
+    /// With anchored windows, an interval with the length of a window overlaps at most two windows.
+    /// So at most `2 · limit` is admitted in the interval.
     #[test]
     fn never_more_than_the_limit_in_an_anchored_window(scenario in scenarios(), limit in 20..200_u64) {
         let outcome = play(&scenario, &policy(&format!("p: fixed-window {limit}/300ms anchored")));
         within_any(&outcome.admitted, 2 * limit, 300_000)?;
     }
 
-    /// The server's clock steps forwards and back. In each window that begins by this clock, at
-    /// most the limit is admitted.
+    /// If the server's clock steps forwards and back, each window that begins by this clock admits
+    /// at most the limit.
     #[test]
     fn never_more_than_the_limit_when_the_servers_clock_steps(
         scenario in scenarios(), limit in 20..200_u64,

@@ -122,7 +122,7 @@ fn a_closed_store_returns_its_chunks_and_leases_no_more() {
         load(&store, &policy, 5_000, Duration::from_millis(200)).await;
         let before = store.stats();
         let used = before.local() + before.passed();
-        // If a chunk is in flight at this time, `close` returns the chunk too.
+        // `close` also returns a chunk that is in flight.
         store.close().await;
         assert_eq!(remaining(&server, &policy), 1_000_000 - used);
         let holds = server.holds();
@@ -310,8 +310,8 @@ fn only_marked_policies_are_leased() {
     });
 }
 
-/// A marked policy and an unmarked policy have the same state, and the node has chunks of the
-/// marked policy. A call of the unmarked policy must still get the unspent cost of these chunks.
+/// A marked and an unmarked policy share a state, and the node has chunks of the marked policy. A
+/// call of the unmarked policy must still get the unspent cost of these chunks.
 #[test]
 fn an_unmarked_policy_gets_the_unspent_cost_of_a_marked_one() {
     crate::run(async {

@@ -38,9 +38,9 @@ fn while_the_store_is_unreachable_chunks_are_used_until_they_are_over() {
         };
         assert_eq!(degraded.answer, DegradedAnswer::FailedClosed);
         assert_eq!(degraded.reason, ErrorKind::Unavailable);
-        // The node has one or two chunks. A new chunk suffices for the calls of half a span, which
-        // are 250 calls at one call per millisecond. So two chunks admit at most 500 calls. A chunk
-        // that is partly spent admits fewer, but at least 100.
+        // The node has one or two chunks. A new chunk suffices for half a span, which is 250 calls
+        // here, so two chunks admit at most 500 calls. A partly spent chunk admits fewer, but at
+        // least 100.
         assert!((100..=500).contains(&admitted), "{admitted}");
         sleep(Duration::from_secs(1)).await;
         assert!(store.inner().decide(Call::acquire(&charges)).await.is_err());
@@ -189,8 +189,8 @@ fn a_cost_that_does_not_fit_in_a_chunk_goes_to_the_store() {
 
 /// The time of a chunk starts when its hold is sent, even if the answer to the hold arrives late.
 ///
-/// The task that returns a chunk sleeps by Tokio's clock, but the leases use a manual clock. So in
-/// this test only the deadline of the chunk ends the use of the chunk.
+/// The leases use a manual clock, but the task that returns a chunk sleeps by Tokio's clock. So in
+/// this test, only the deadline of the chunk ends its use.
 #[test]
 fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
     let (second, long) = (Duration::from_secs(1), Duration::from_secs(10));
@@ -276,8 +276,7 @@ fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
             assert!(is_answered.is_err());
             assert_eq!(store.inner().as_layer().in_flight(), 1);
             // After the return of an unused chunk, the node fetches no chunk for a quarter of a
-            // span. This second is longer, so from now on only the reset in flight prevents a
-            // fetch.
+            // span. The test skips this pause, so that only the reset in flight prevents a fetch.
             clock.advance(Duration::from_secs(1));
             for _ in 0..20 {
                 acquire().await;
@@ -297,8 +296,8 @@ fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
 
 type LateStore = LeasedStore<FaultyStore<ModelStore>, ManualClock>;
 
-/// Creates a store with leases whose third call gets a late answer: the answer arrives when the
-/// test delivers it. The third call is the first hold.
+/// Creates a store with leases. The answer to its third call, which is the first hold, arrives when
+/// the test delivers it.
 fn with_late_hold(lease: Lease) -> (LateStore, ManualClock) {
     let clock = ManualClock::default();
     let plan = vec![Fault::None, Fault::None, Fault::Late];

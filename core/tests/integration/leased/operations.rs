@@ -104,8 +104,8 @@ fn chunks_are_returned_before_a_refund() {
     }
 }
 
-/// If refunds return almost every chunk unused, chunks cost more than they save. So after 16 such
-/// returns, the node fetches at most one chunk per quarter of a span.
+/// If refunds return almost every chunk unused, chunks cost more calls than they save. So after 16
+/// unused chunks, the node fetches at most one chunk per quarter of a span.
 #[test]
 fn frequent_returns_of_unused_chunks_prevent_fetches() {
     crate::run(async {
@@ -115,7 +115,7 @@ fn frequent_returns_of_unused_chunks_prevent_fetches() {
         for _ in 0..200 {
             let _ = ask(&store, Operation::Refund, &policy, 1).await;
             let _ = ask(&store, Operation::Acquire, &policy, 1).await;
-            // During this pause, the fetch in flight ends.
+            // A fetch in flight ends during this pause.
             sleep(Duration::from_millis(1)).await;
         }
         let quarters = start.elapsed().as_millis() / 250;
@@ -250,8 +250,8 @@ fn other_acquires_get_the_unspent_cost_of_this_node() {
     });
 }
 
-/// If a policy blocks, a refusal because of chunks would block the subject. So the chunks of a node
-/// never cause a refusal by such a policy.
+/// A refusal by a policy with `block` would block the subject. So the chunks of a node must never
+/// cause a refusal by such a policy.
 #[test]
 fn a_policy_that_blocks_is_not_leased_and_not_made_to_block() {
     crate::run(async {
@@ -325,8 +325,8 @@ fn a_batch_of_leased_calls_is_answered_immediately() {
         let calls = [Call::acquire(&charges); 5];
         let answers = store.decide_many(&calls).into_ready().unwrap();
         assert!(answers.into_iter().all(|answer| answer.unwrap().is_allowed()));
-        // The store refuses this call because of the chunk. So the node returns the chunk and sends
-        // the call again.
+        // The store refuses the call at first, because the chunk of this node is charged. So the
+        // node returns the chunk and sends the call again.
         let rest = [Charge::new(&policy, "s").cost(LIMIT - used(&store))];
         let answers = store.decide_many(&[Call::acquire(&rest)]).await;
         assert!(answers[0].as_ref().unwrap().is_allowed());

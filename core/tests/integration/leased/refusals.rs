@@ -77,8 +77,8 @@ fn the_unspent_cost_of_a_node_is_admitted_at_any_time() {
 fn the_chunks_that_are_returned_for_a_cancelled_caller_are_not_lost() {
     at_many_times(&async |server, policy, store, held| {
         for patience in [1, 10, 40] {
-            // The cost of this call is larger than the unspent cost in the chunks, and larger than
-            // the amount that remains in the store.
+            // The call needs both the unspent cost of the chunks and the amount that remains in the
+            // store.
             let all = ask(&store, &policy, held + SPARE);
             let _ = timeout(Duration::from_millis(patience), all).await;
         }
@@ -97,8 +97,8 @@ fn an_acquire_up_to_gets_the_unspent_cost_of_the_node_at_any_time() {
     });
 }
 
-/// The caller of `close` returns the chunks, not a task. A concurrent call that needs the cost of
-/// these chunks must wait and then be admitted.
+/// While `close` returns the chunks, a concurrent call needs the cost of these chunks. The call
+/// must wait, and then be admitted.
 #[test]
 fn the_chunks_of_a_closing_store_are_admitted_at_any_time() {
     at_many_times(&async |_, policy, store, held| {

@@ -101,7 +101,7 @@ fn b100_each_subject_is_leased_again_after_the_numbers_change() {
             let mut local = [0; SUBJECTS];
             for round in 0..rounds {
                 // The subjects stop making calls one after another. So some subjects have no
-                // unspent cost in chunks when the numbers change.
+                // unspent cost in chunks when the limit changes.
                 let active = local.iter_mut().take((rounds - round).div_ceil(10));
                 for (subject, local) in active.enumerate() {
                     let subject = subject.to_string();

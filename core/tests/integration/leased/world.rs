@@ -1,8 +1,8 @@
 //! A simulated world in virtual time. It has a server, nodes with their own clocks, and links that
 //! are slow and lose calls.
 //!
-//! The tests of leases do not use the testkit's simulation, because its ledger is complete only at
-//! the end. These tests count the calls to the server at any time.
+//! The tests of leases count the calls to the server at any time. They do not use the testkit's
+//! simulation, because its ledger is complete only at the end.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};

@@ -19,7 +19,7 @@ pub(crate) const START: u64 = 1_790_000_000_000_123;
 /// The admitted requests. Each request is a pair of its time and its cost.
 pub(crate) type Admitted = Vec<(u64, u64)>;
 
-/// Returns a pause of `parts / whole` of the window or period of a policy.
+/// Returns `parts / whole` of the window or period of a policy, for a pause.
 pub(crate) fn pause(policy: &Policy, (parts, whole): (u64, u32)) -> Duration {
     let pause = u128::from(span(policy)) * u128::from(parts) / u128::from(whole);
     Duration::from_micros(u64::try_from(pause.min(1 << 44)).unwrap())
@@ -133,8 +133,8 @@ fn within_any_rate(
     (0..admitted.len()).try_for_each(|first| within_rate(&admitted[first..], policy, refill, tick))
 }
 
-/// Checks that at most `burst + refill · t / period` was admitted in each time `t` that starts at
-/// the first admission. With a coarse tick, `t` can be up to a tick longer than measured.
+/// Checks that at most `burst + refill · t / period` was admitted in the first time `t` after the
+/// first admission, for any `t`. With a coarse tick, `t` can be up to a tick longer than measured.
 fn within_rate(
     admitted: &[(u64, u64)],
     policy: &Policy,

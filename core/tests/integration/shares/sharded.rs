@@ -228,7 +228,7 @@ fn a_second_try_that_cannot_help_is_not_made() {
 #[test]
 fn a_cost_is_charged_to_a_share_that_has_room_for_it() {
     let (_, _, store) = recorded_store();
-    let policy = parse("p: sliding-log 11/1m shards 10"); // one share is 2, the other shares are 1
+    let policy = parse("p: sliding-log 11/1m shards 10"); // one share is 2, and nine shares are 1
     assert!(decide(&store, Operation::Acquire, &policy, "s", 2).unwrap().is_allowed());
     let second = decide(&store, Operation::Acquire, &policy, "s", 2).unwrap();
     assert_eq!(second.retry_after(), Some(Duration::from_secs(60)));
@@ -243,8 +243,8 @@ fn policies_with_equally_many_shards_use_the_same_shard() {
         assert!(ready(store.decide(Call::acquire(&charges))).unwrap().is_allowed());
     }
     assert_eq!(stub.take_calls().len(), 8);
-    // Every shard of both policies was used. Each call used the same shard for both policies,
-    // because otherwise the second policy would have denied.
+    // The eight calls have used all four shards of both policies, and have exhausted each shard of
+    // the second policy.
     assert_eq!(stub.model().len(), 8);
     let limits = policies.each_ref().map(|policy| Charge::new(policy, "s"));
     let refused = ready(store.decide(Call::acquire(&limits))).unwrap();
@@ -345,7 +345,7 @@ fn a_refund_can_be_acquired_again_and_no_more() {
     }
     let admitted = (0..20).filter(|_| acquire(&store, &policy, "s").unwrap().is_allowed()).count();
     assert_eq!(admitted, 7);
-    // A refund never exceeds the cost that is charged to the shard that it reaches.
+    // A refund never exceeds the usage of the shard that it reaches.
     for _ in 0..3 {
         let _ = decide(&store, Operation::Refund, &policy, "s", 100).unwrap();
     }
@@ -353,8 +353,8 @@ fn a_refund_can_be_acquired_again_and_no_more() {
     assert!(again <= 7, "{again}");
 }
 
-/// An undo must reach the shard of the client's last charge, because no other shard has a charge at
-/// the time that is undone.
+/// An undo must reach the shard of the client's last charge. Only this shard has a charge with the
+/// time that the undo names.
 #[test]
 fn an_undo_reaches_the_shard_of_the_clients_last_charge() {
     for rule in ["sliding-log 2/1m", "token-bucket 2/1m burst 2"] {
@@ -428,7 +428,7 @@ fn a_reservation_needs_a_shard_by_subject() {
     }
     let own = parse("p: token-bucket 2/1s shards 2 by-subject");
     assert_eq!(decide(&store, reserve, &own, "s", 1).unwrap().wait(), Duration::ZERO);
-    // The shard of the subject has half of the rate, so the wait is twice as long.
+    // The only shard of the subject has half of the rate, so the wait is twice as long.
     assert_eq!(decide(&store, reserve, &own, "s", 1).unwrap().wait(), Duration::from_secs(1));
 }
 

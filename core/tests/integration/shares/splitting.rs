@@ -77,8 +77,8 @@ proptest! {
         let sum: u64 = split.shares().iter().map(Policy::limit).sum();
         prop_assert_eq!(sum, whole.limit());
         if let Some((refill, period)) = rate(&whole) {
-            // The test converts all rates to one common period. The longest period is a multiple of
-            // each period.
+            // To add the rates, the test converts them to the longest period, which is a multiple
+            // of all other periods.
             let shares = split.shares().iter().filter_map(rate);
             let shares: Vec<_> = shares.collect();
             let common = shares.iter().map(|share| share.1).max().unwrap();
@@ -159,8 +159,8 @@ fn a_policy_that_cannot_be_split_is_an_error_that_says_why() {
         let built: Policy = format!("p: sliding-log 5/1m shards 2{by}").parse().unwrap();
         assert!(built.block_for(Duration::from_secs(1)).is_err());
     }
-    // A period of 71 years is the maximum, so it cannot be doubled for a second shard. With a burst
-    // of 1, only one shard has a share, and its period stays the same.
+    // A period of 71 years is the maximum, so it cannot be doubled for two shards. With a burst of
+    // 1, only one shard has a share, and its period stays the same.
     let years = Duration::from_micros(1 << 51);
     let rare = Policy::new("p", tidegate_core::TokenBucket::gcra(1, years).burst(1)).unwrap();
     assert!(rare.clone().sharded(Shards::any(2)).is_ok(), "a burst of 1 needs only one share");

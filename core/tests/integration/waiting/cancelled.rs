@@ -8,9 +8,9 @@ use super::common::{Bucket, check_bound, limiter, micros, ms, recording, settle}
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// B51: after some callers have been cancelled, the next caller waits as if the cancelled
-    /// callers had never called. The test cancels callers only after all callers have booked,
-    /// because a later caller would book a refunded place.
+    /// B51: if some callers are cancelled, the next caller waits as if they had never called. The
+    /// test cancels callers only after all callers have booked, because a later caller would book a
+    /// refunded place.
     #[test]
     fn b51_the_next_caller_waits_as_if_the_cancelled_had_never_called(
         rate in 1_u64..200, capacity in 1_u64..10,
@@ -44,9 +44,9 @@ proptest! {
         })?;
     }
 
-    /// Since the start, when the bucket is full, the bucket admits at most its bound, regardless of
-    /// cancelled callers. In any other interval, it admits at most its bound plus the refunded
-    /// costs.
+    /// In any interval from the start, when the bucket is full, the bucket admits at most its
+    /// bound, even if callers are cancelled. In other intervals, it admits at most its bound plus
+    /// the refunded costs.
     #[test]
     fn refunds_admit_no_more_than_was_refunded(
         rate in 1_u64..300, capacity in 1_u64..10,

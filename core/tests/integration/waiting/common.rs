@@ -13,7 +13,7 @@ use tidegate_memory::MemoryStore;
 use tidegate_testkit::decide_one_by_one;
 use tokio::time::Instant;
 
-/// A store in virtual time that records each call and its time.
+/// A memory store in virtual time, with a layer that records its calls.
 pub(crate) type Recording<S = Arc<MemoryStore<TokioClock>>> = Layered<RecordCalls, S>;
 
 /// A layer that records each call and its time. Clones of the layer share the records.
@@ -115,8 +115,8 @@ pub(crate) fn tasks() -> usize {
 /// A bucket of `capacity` that is refilled by `rate` per second. The debt of the bucket is in
 /// millionths of a token.
 ///
-/// This model is written from the definition of a bucket alone. The tests compare the waits of the
-/// library with the waits of the model.
+/// The model follows only the definition of a bucket. The tests compare the waits of the library
+/// with the waits of the model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     pub(crate) capacity: u64,

@@ -28,7 +28,7 @@ fn b52_no_task_and_no_waiter_is_left_when_all_callers_are_dropped() {
             callers.iter().for_each(tokio::task::JoinHandle::abort);
             settle().await;
             assert_eq!(limiter.waiters(), 0);
-            // In these 100 ms, the calls in flight end, and their charges are refunded.
+            // Within 100 ms, the calls in flight end, and their charges are refunded.
             tokio::time::sleep(ms(100)).await;
             assert_eq!((tasks(), limiter.waiters()), (0, 0), "{policy}");
             tokio::time::sleep(ms(1_000)).await;

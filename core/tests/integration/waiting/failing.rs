@@ -8,8 +8,8 @@ use tokio::time::{Instant, timeout};
 
 use super::common::{RecordCalls, Recording, limiter, ms, settle};
 
-/// A store that answers each call with this decision, like a failure policy around a store that is
-/// down.
+/// A store that answers each call with the same decision, like a failure policy around a store that
+/// is down.
 #[derive(Debug)]
 struct Down(Decision);
 
@@ -65,8 +65,8 @@ fn a_caller_that_is_refused_without_the_store_gets_the_refusal_immediately() {
     });
 }
 
-/// B51: the fallback store has booked the place, so the caller waits for the place. If the caller
-/// is cancelled, nothing is refunded. The refund would possibly reach the main store, which never
+/// B51: the fallback store has booked a place, so the caller waits for this place. If the caller is
+/// cancelled, nothing is refunded, because the refund could reach the main store, which never
 /// charged the place.
 #[test]
 fn b51_a_place_in_a_fallback_is_waited_for_and_never_refunded() {

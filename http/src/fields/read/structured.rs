@@ -131,8 +131,8 @@ impl<'p> PolicyNames<'p> {
         for (place, policy) in policies.iter().enumerate() {
             let Some(name) = policy.name() else { continue };
             places.entry((name, policy.partition_key())).or_insert(place);
-            // A limit without a partition key finds its policy under this entry. So does a limit
-            // with a key that no policy has.
+            // The entry without a key is for limits without a partition key, and for limits whose
+            // key no policy has.
             places.entry((name, None)).or_insert(place);
         }
         Self { policies, places }
@@ -150,14 +150,15 @@ impl<'p> PolicyNames<'p> {
 }
 
 /// Returns the limit, then the policies `beside` from the same field, and then the policies of
-/// `RateLimit-Policy`. If exactly one policy has the number and the window of the limit, this
-/// policy is merged into the limit.
+/// `RateLimit-Policy`. If exactly one of these policies has the number and the window of the limit,
+/// it is merged into the limit.
 pub(super) fn with_numbered_policies(
     mut limit: ServerLimit,
     beside: &[ServerLimit],
     policies: &[ServerLimit],
 ) -> Vec<ServerLimit> {
-    // A policy with a name is from drafts 08 and later. It belongs to a `RateLimit` field.
+    // A policy with a name has the syntax of drafts 08 and later. It belongs to a `RateLimit`
+    // field, and not to this limit.
     let unnamed = policies.iter().filter(|policy| policy.name.is_none());
     let mut own = beside.iter().chain(unnamed).filter(|policy| {
         policy.limit == limit.limit && (limit.window.is_none() || policy.window == limit.window)

@@ -52,7 +52,7 @@ impl<B: Body> Body for HoldBody<B> {
             match settling.as_mut().poll(context) {
                 Poll::Ready(()) => *this.settling = None,
                 Poll::Pending if *this.is_over => return Poll::Pending,
-                // The next frame does not wait for a report that is in flight.
+                // A report in flight does not delay the next frame.
                 Poll::Pending => {}
             }
         }
@@ -64,8 +64,7 @@ impl<B: Body> Body for HoldBody<B> {
             Some(Ok(frame)) => this.hold.as_mut().and_then(|hold| {
                 let bytes = frame.data_ref().map_or(0, |data| data.remaining());
                 hold.count(u64::try_from(bytes).unwrap_or(u64::MAX));
-                // A server may stop polling after the last frame, so the response counts as ended
-                // here.
+                // A server may stop polling after the last frame, so the response ends here.
                 if frame.is_trailers() || this.inner.is_end_stream() {
                     hold.end();
                     return None;

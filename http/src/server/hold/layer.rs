@@ -84,7 +84,7 @@ impl<Svc, S, R> Layer<Svc> for HoldLayer<S, R> {
     }
 }
 
-// A derived implementation would require `S: Clone` and `R: Clone`.
+// `#[derive(Clone)]` would require `S: Clone` and `R: Clone`.
 impl<S, R> Clone for HoldLayer<S, R> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), settings: Arc::clone(&self.settings) }

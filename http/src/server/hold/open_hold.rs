@@ -22,7 +22,7 @@ use super::settings::{HoldSettings, Rule};
 use super::usage::Usage;
 
 /// A call to the store after a response. It returns nothing, because no caller is left to handle an
-/// error. The store layer `observed` counts the error.
+/// error. The store layer `observed` counts errors.
 pub(in super::super) type StoreCall = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The hold of a request that the inner service is executing. If this value is dropped because the
@@ -126,8 +126,8 @@ async fn hold_limits<S: Store + 'static>(
             None => limiter.by(limit.policy, subject),
             Some(call) => call.by(limit.policy, subject),
         };
-        // A client can cause an estimate of any size. The estimate is reduced to `MAX_EXACT`, and
-        // every policy refuses this estimate too.
+        // A request can cause an estimate of any size. An estimate above `MAX_EXACT` is reduced to
+        // `MAX_EXACT`, which every policy refuses too.
         call = Some(call_so_far.cost(limit.cost.min(MAX_EXACT)).tenant(limit.tenant()));
     }
     let Some(call) = call else {

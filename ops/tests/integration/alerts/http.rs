@@ -15,8 +15,7 @@ pub(crate) async fn serve(
     let serving = async move {
         loop {
             let (mut connection, _) = listener.accept().await.unwrap();
-            // An error means that the client has disconnected. Prometheus then sends another
-            // request.
+            // After an error, the client has disconnected. Prometheus then sends another request.
             let _ = answer(&mut connection, &page()).await;
         }
     };

@@ -1,5 +1,5 @@
 //! Tests with a real Redis and a real Prometheus. Prometheus fires an alert after Redis was
-//! stopped, and resolves the alert after Redis is back.
+//! stopped, and resolves it after Redis is back.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod application;

@@ -9,16 +9,16 @@ use tidegate_test_servers::{Program, eventually, free_port};
 
 use super::http;
 
-/// A running Prometheus. It ends when this value is dropped.
 pub(crate) struct Prometheus {
     port: u16,
     program: Program,
 }
 
 impl Prometheus {
-    /// Starts a Prometheus that scrapes the given port, and waits until it answers.
+    /// Starts a Prometheus that scrapes the port `target`, and waits until it answers.
     pub(crate) async fn start(target: u16) -> Self {
-        // Another program can take the free port before Prometheus does. So the start is retried.
+        // The start is retried, because another program can take the free port before Prometheus
+        // does.
         for _ in 0..5 {
             let port = free_port().unwrap();
             let program = Program::start(|dir| prepare(dir, port, target)).unwrap();
@@ -48,7 +48,6 @@ impl Prometheus {
         ready
     }
 
-    /// Returns the names and states of all alerts that are pending or firing.
     pub(crate) async fn alerts(&self) -> Vec<(String, String)> {
         let alerts = self.ask("/api/v1/alerts").await["alerts"].take();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -67,7 +66,6 @@ impl Prometheus {
         eventually(within, &what, is_so).await.unwrap();
     }
 
-    /// Waits until a PromQL expression has a value.
     pub(crate) async fn wait_until(&self, within: Duration, expression: &str) {
         let query = format!("/api/v1/query?query={}", in_a_url(expression));
         let has_value = async || {

@@ -42,8 +42,8 @@ pub(super) fn shown(argument: &[u8]) -> String {
     format!("{}{dots}", argument.get(..end).unwrap_or_default().escape_ascii())
 }
 
-/// Returns a span in whole seconds. The span is rounded up, because after a wait that is rounded
-/// down, a client would retry too early.
+/// Returns a span in whole seconds. The span is rounded up, because a client that waits for less
+/// than the span would retry too early.
 pub(super) fn whole_seconds(span: Duration) -> i64 {
     let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
     i64::try_from(seconds).unwrap_or(i64::MAX)

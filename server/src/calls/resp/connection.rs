@@ -19,9 +19,9 @@ use crate::calls::{CallRequest, Outcome};
 /// The maximum number of commands in a batch.
 const MAX_BATCH: usize = 256;
 
-/// The maximum number of commands in a batch if the store answers immediately. After each full
-/// batch, the task yields to other connections. With any other store, other connections run while a
-/// batch waits for its answer, so a batch can be larger, which costs the store less.
+/// The maximum number of commands in a batch if the store answers immediately. The task yields to
+/// other connections after each full batch. For any other store, a batch can be larger, because
+/// other connections run while the batch waits for its answer.
 const MAX_IMMEDIATE_BATCH: usize = 4;
 
 /// A batch ends when its arguments have this many bytes. This limits the size of the replies,
@@ -31,9 +31,8 @@ const MAX_BATCH_BYTES: usize = 1 << 20;
 /// The maximum number of bytes that one read returns.
 const READ_BYTES: usize = 16 << 10;
 
-/// If the read buffer has room for fewer bytes, the connection allocates a new buffer. An argument
-/// keeps the whole buffer in memory in which it arrived. A buffer is almost full before a new
-/// buffer replaces it, so that little memory is wasted.
+/// The connection allocates a new read buffer if the current buffer has room for fewer bytes. An
+/// argument keeps its whole buffer in memory, so replacing a buffer too early would waste memory.
 const MIN_READ_BYTES: usize = 4 << 10;
 
 /// The timeout that is used if a configured timeout is too large for the clock.
@@ -64,9 +63,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let mut session = Session::new(Arc::clone(&shared));
     let mut frames = Frames::default();
     let (mut input, mut output) = (BytesMut::new(), Vec::new());
-    // Whether long arguments have arrived since the last read. They were split off from `input`,
-    // but `input` still keeps their memory. To free this memory, the connection replaces `input`
-    // before the next read.
+    // Whether long arguments have arrived since the last read. `input` still keeps their memory. To
+    // free this memory, the connection copies `input` before the next read.
     let mut has_grown = false;
     // The time at which the first bytes of an incomplete command arrived.
     let mut begun: Option<Instant> = None;
@@ -79,12 +77,12 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             answer(batch.commands, &shared, &mut output).await;
         }
         if is_immediate && is_full && !is_end && output.len() < KEPT_BYTES {
-            // The server sends these replies together with the replies to the next batch.
+            // `output` keeps the replies. The server sends them together with the replies to the
+            // next batch.
             yield_now().await;
             continue;
         }
         if !output.is_empty() {
-            // If a client does not read its replies in time, the connection ends.
             timeout(settings.write_timeout, send(&mut stream, &output)).await??;
             output.clear();
             output.shrink_to(KEPT_BYTES);
@@ -225,7 +223,7 @@ async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
     let mut decisions = decisions.into_iter();
     for Planned { command, protocol, step } in commands {
         let (reply, is_refused) = match step {
-            // `EXEC` executes the command later. The command is counted only then.
+            // The command is counted when `EXEC` executes it, not when it is queued.
             Step::Queued => {
                 Reply::Status("QUEUED").write(protocol, output);
                 continue;
@@ -236,7 +234,8 @@ async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
                     (form.reply(&request, &decision), !request.is_admitted(&decision))
                 }
                 Some(Err(error)) => (Reply::from_error(&error), false),
-                // `decide_many` returns one answer per call, so this case does not occur.
+                // `decide_many` returns one answer per call, so `decisions` has an answer for each
+                // call.
                 None => (Reply::error("the call was not decided"), false),
             },
         };

@@ -88,8 +88,8 @@ pub(super) type Arguments = SmallVec<[Bytes; 8]>;
 pub struct Frames {
     /// A command whose arguments have not all arrived.
     partial: Option<Partial>,
-    /// The number of bytes at the start of the buffer that contain no `\n`. They are not searched
-    /// again.
+    /// The number of bytes at the start of the buffer that contain no `\n`, so that the next call
+    /// does not search these bytes again.
     searched: usize,
 }
 
@@ -98,7 +98,7 @@ struct Partial {
     arguments: Arguments,
     missing: usize,
     bytes: usize,
-    /// The length of the next argument, if it is known.
+    /// The length of the next argument; `None` until its line has arrived.
     length: Option<usize>,
 }
 

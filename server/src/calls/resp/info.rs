@@ -13,8 +13,8 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// Returns the sections of `INFO` with these names. Returns all sections if there are no names,
-    /// or if a name is `all`, `default` or `everything`.
+    /// Returns the sections of `INFO` that `names` contains. Returns all sections if there are no
+    /// names, or if a name is `all`, `default` or `everything`.
     pub(super) fn text(&self, names: &[impl AsRef<[u8]>]) -> String {
         let is_wanted = |section: &str| {
             let means = |name: &[u8]| {
@@ -36,7 +36,7 @@ impl Info {
         let sections = [
             ("Server", server),
             ("Clients", clients),
-            // Some clients wait while the server reports that it is loading data.
+            // Some clients wait until `loading` is 0, because Redis then has loaded its data.
             ("Persistence", "loading:0\r\n".to_owned()),
             ("Replication", "role:master\r\nconnected_slaves:0\r\n".to_owned()),
             ("Cluster", "cluster_enabled:0\r\n".to_owned()),

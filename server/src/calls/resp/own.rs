@@ -20,7 +20,7 @@ struct Part {
     has_tenant: bool,
 }
 
-/// Returns the options of a command.
+/// Returns the options that a command with this verb accepts.
 fn options_of(verb: Verb) -> &'static [&'static str] {
     match verb {
         Verb::Acquire => &["AND", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX"],
@@ -149,8 +149,8 @@ pub(super) fn reply(request: &CallRequest, decision: &Decision) -> Reply {
     Reply::List(replies)
 }
 
-/// Returns the list for one charge. The list has an additional last element in two cases: the
-/// unspent amount after a peek, or 1 if a settlement did not find its hold in a log.
+/// Returns the list for one charge. `last` is an additional element: the unspent amount after a
+/// peek, or 1 if a settlement did not find its hold in a log.
 fn charge(verdict: &Verdict, amount: u64, last: Option<u64>) -> Reply {
     let mut elements = vec![
         Reply::text(verdict.outcome().as_str()),

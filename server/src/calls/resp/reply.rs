@@ -69,7 +69,7 @@ impl Reply {
             }
             _ => return Self::Error(format!("STORE {error:#}")),
         };
-        // The code already names the kind of the error.
+        // The message does not name the kind of the error, because `code` names it.
         Self::Error(format!("{code} {}", without_kind(error)))
     }
 

@@ -62,8 +62,7 @@ pub(super) struct Planned {
 #[derive(Debug)]
 pub(super) enum Step {
     Reply(Reply),
-    /// The command was queued in a transaction. When `EXEC` runs the command, the session plans it
-    /// again.
+    /// The command was queued in a transaction. `EXEC` determines a new step for it.
     Queued,
     /// The server sends the reply and closes the connection.
     End(Reply),
@@ -133,11 +132,11 @@ impl Session {
     }
 
     /// Removes and returns the next queued command of a transaction that `EXEC` has started. The
-    /// caller must plan this command before it reads the next command of the client.
+    /// caller must pass this command to [`plan`](Self::plan) before the client's next command.
     pub(super) fn next_queued(&mut self) -> Option<Arguments> {
         let next = self.running.pop_front()?;
         if self.running.is_empty() {
-            // A new deque frees the memory of a long transaction.
+            // The empty deque is replaced, which frees the memory of a long transaction.
             self.running = VecDeque::new();
         }
         Some(next)
@@ -304,8 +303,8 @@ impl Session {
             Kind::Watch if self.transaction.is_some() => {
                 Reply::error("WATCH inside MULTI is not allowed")
             }
-            // The reply is an error, because after `OK` a client would expect that `EXEC` fails if
-            // the key has changed.
+            // `WATCH` fails, because after `OK` a client would expect that `EXEC` fails if the key
+            // has changed.
             Kind::Watch => Reply::error(
                 "WATCH is not supported, because this server has no keys to read; to charge several policies together or \
                  not at all, send one TG.ACQUIRE with AND",
@@ -461,7 +460,6 @@ impl<'a> ClientCommand<'a> {
     }
 }
 
-/// Returns the name of a command.
 fn name_of(arguments: &Arguments) -> &[u8] {
     arguments.first().map(|name| &**name).unwrap_or_default()
 }

@@ -144,7 +144,8 @@ pub(super) fn describe(arguments: &[impl AsRef<[u8]>]) -> Option<Reply> {
     let [subcommand, names @ ..] = arguments else {
         return Some(Reply::List(COMMANDS.iter().map(Spec::info).collect()));
     };
-    // Without this bound, a short command could have a much longer reply.
+    // A client can repeat a name. Without this bound, a short command could have a much longer
+    // reply.
     if names.len() > COMMANDS.len() {
         return None;
     }

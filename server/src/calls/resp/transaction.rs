@@ -62,7 +62,7 @@ impl Transaction {
     }
 }
 
-/// Copies the arguments into one new buffer. Otherwise, the arguments would keep the read buffer in
+/// Copies the arguments into one new buffer, because they would otherwise keep the read buffer in
 /// memory, which can be much larger.
 fn copy(arguments: &Arguments, length: usize) -> Arguments {
     let mut buffer = BytesMut::with_capacity(length);

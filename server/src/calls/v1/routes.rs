@@ -70,8 +70,8 @@ pub fn routes(calls: Arc<Calls>, access: Access) -> Router {
         .route("/openapi.json", get(description))
 }
 
-/// Passes on a request if its client is allowed to send calls, and otherwise returns an error
-/// response. The server reads the body only after this check.
+/// Passes a request to `next` if its client may send calls. Otherwise returns an error response,
+/// and the server does not read the body.
 async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     match guard.access() {
         Access::Open => next.run(request).await,
@@ -120,8 +120,8 @@ async fn answer(verb: Verb, shared: &Shared, request: Request) -> (Outcome, Resp
 /// Reads the body. If this fails, returns the reason for the log, and the response for the client.
 async fn body(request: Request) -> Result<Payload, (String, Response)> {
     if !is_json(request.headers()) {
-        // This check prevents forged requests, because a browser does not let a page of another
-        // site send this content type without the server's permission.
+        // Pages of other sites cannot forge requests, because a browser does not let them send this
+        // content type without the server's permission.
         let message = "the header field Content-Type must be application/json";
         let response = not_done(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", message);
         return Err((message.to_owned(), response));

@@ -3,9 +3,9 @@
 //! 1. Each `rate_limit:` counts its hits, even if the request is refused.
 //! 2. The policies are charged together or not at all. If a `rate_limit:` has refused the request,
 //!    a peek replaces the charges.
-//! 3. The hits of refunds are refunded to their policies. If a policy has `refunds: true`, step 2
-//!    also records the hits that were refused. A later refund is reduced by these hits, because
-//!    they were never charged.
+//! 3. The hits of each refund are refunded to its policy. If a policy has `refunds: true`, step 2
+//!    also records refused hits, and step 3 reduces a refund by these hits, because they were never
+//!    charged.
 //!
 //! A step sends its calls in batches, and usually needs one batch. A step without calls is skipped.
 
@@ -51,8 +51,8 @@ pub(super) struct Stores<'s> {
 }
 
 /// Returns the answers for all descriptors, and the indices of the descriptors that a cache of
-/// denials refused. The answer is `None` for a descriptor without a limit. `is_over` receives the
-/// answers of step 1, and returns `true` if they refuse the request.
+/// denials refused. The answer is `None` for a descriptor without a limit. `is_over` returns `true`
+/// if the answers for each `rate_limit:` refuse the request.
 pub(super) async fn carry_out(
     planned: &[Planned],
     stores: Stores<'_>,
@@ -122,8 +122,8 @@ async fn count(
         if counters.is_empty() {
             continue;
         }
-        // With a separate store for limits per second, the counters form two groups, one for each
-        // store. A counter over its limit does not affect the counters of the other group.
+        // If limits per second have a separate store, each store has its own counters. A counter
+        // over its limit does not affect the counters in the other store.
         let counted = if behaviour.spares_others_when_over {
             count_where_over(&counters, cached.len() > known, &*store.store).await?
         } else {
@@ -138,8 +138,8 @@ async fn count(
     Ok(cached)
 }
 
-/// Sends a peek for each exceeded limit. The store denies the peek, and the cache of denials keeps
-/// the denial.
+/// Sends a peek for each exceeded limit, so that the cache of denials keeps the denial of the
+/// store.
 async fn cache_denials(counters: &[Counter<'_>], counted: &[Count], store: &LimitStore) {
     if !store.caches_all() {
         return;
@@ -164,8 +164,8 @@ struct Counter<'p> {
     hits: u64,
     is_refund: bool,
     charge: Charge<'p>,
-    /// A charge of the hits to the policy with the configured limit. The store denies a peek of
-    /// this charge while the limit is exceeded. The policy of `charge` has no such limit.
+    /// The same hits, charged to the policy with the configured limit. The store denies a peek of
+    /// this charge while the limit is exceeded. The policy of `charge` denies nothing.
     admission: Charge<'p>,
 }
 
@@ -176,8 +176,7 @@ impl Counter<'_> {
         !self.is_refund && (1..=self.limit).contains(&self.hits)
     }
 
-    /// Returns a count above the limit if the cache knows that the limit is exceeded. This needs no
-    /// call to the store.
+    /// Returns a count above the limit if the cache contains a denial. Does not call the store.
     fn cached(&self, store: &LimitStore) -> Option<Count> {
         if !store.caches_all() || !self.can_be_cached() {
             return None;
@@ -236,8 +235,8 @@ async fn counts(
         let verdict = only(&decision?)?;
         let mut reset = verdict.reset_after();
         if reset.is_zero() {
-            // If the window contains no hits, the verdict has no time until the window ends. The
-            // time is then computed from the clock of the store.
+            // If the window contains no hits, the verdict does not contain the time until the
+            // window ends. This function computes it from the clock of the store.
             let window = counter.charge.policy.window();
             let micros = u64::try_from(window.as_micros()).unwrap_or(u64::MAX).max(1);
             let into_window = store.now().await?.as_micros() % micros;
@@ -259,13 +258,13 @@ fn only(decision: &Decision) -> Result<Verdict, Error> {
 
 // ---- 2. Policies ----
 
-/// A charge of a policy, and the indices of the descriptors that receive its verdict.
+/// A charge, and the indices of the descriptors that receive the verdict on it.
 struct Asked<'p> {
     charge: Charge<'p>,
     indices: SmallVec<[usize; 1]>,
 }
 
-/// The way in which a policy handles the hits of a descriptor.
+/// The operation that a policy needs for the hits of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// The policy must admit the hits. If the descriptor has 0 hits, the store checks whether the
@@ -343,9 +342,8 @@ async fn decide(
     if !charges.is_empty() {
         let operation = if is_refused { Operation::Peek } else { Operation::Acquire };
         let call = Call::new(operation, &charges);
-        // If the cache is not for all limits, it does not answer for policies with refunds.
-        // Otherwise, a refund through another server would have no effect until the cached denial
-        // ends.
+        // The cached denials of a policy with refunds are used only if the cache is for all limits,
+        // because a refund through another server does not end a cached denial.
         let has_refunds =
             || policies(planned, Role::Ask).any(|(.., limit)| limit.refused.is_some());
         if store.caches_all() || !has_refunds() {
@@ -377,8 +375,8 @@ async fn decide(
     Ok(cached)
 }
 
-/// Records the hits that were not charged, for policies with `refunds: true`. A later refund then
-/// does not refund them.
+/// Records the hits that were not charged, for policies with `refunds: true`, so that a later
+/// refund does not refund these hits.
 async fn remember_refused(
     planned: &[Planned],
     store: &dyn Store,
@@ -386,7 +384,7 @@ async fn remember_refused(
     answers: &[Option<Answer>],
 ) -> Result<(), Error> {
     let was_taken = |index: usize| match answers.get(index) {
-        // A shadow can deny its own charge in a call that makes its other charges.
+        // If a shadow denies its own charge, the call still makes its other charges.
         Some(Some(Answer::Policy(verdict))) => is_taken && verdict.outcome() == Outcome::Allowed,
         _ => is_taken,
     };

@@ -52,7 +52,7 @@ impl LimitStore {
         self.caches_all
     }
 
-    /// Returns the denial of a call if the cache knows it.
+    /// Returns the denial of a call if the cache contains it.
     pub(super) fn cached_denial(&self, call: Call<'_>) -> Option<Decision> {
         self.cache.as_ref()?.cached_denial(call)
     }

@@ -15,8 +15,8 @@ pub(super) struct Match<'c> {
     pub(super) limit: Arc<Limit>,
     /// The key in statistics. It can contain values from the request.
     pub(super) stat_key: Arc<StatKey>,
-    /// One element for each entry: the pattern that matched the value, if all values of this
-    /// pattern share one count, and otherwise `None`.
+    /// For each entry, the pattern that matched its value if all values of the pattern share one
+    /// count, or `None`.
     pub(super) shared: SmallVec<[Option<&'c str>; 4]>,
 }
 
@@ -59,8 +59,7 @@ fn limit_of_request<'c>(
         may_be_leased: false,
         has_detailed_metric: false,
         metadata: None,
-        // The key does not contain the values of the request, so that the number of keys is
-        // bounded.
+        // The key does not contain the values of the request, because their number has no bound.
         stat_key: key_of(domain, entries.iter().map(|entry| (&*entry.key, None)))
             .with_suffix(" (of requests)")
             .into(),

@@ -80,7 +80,7 @@ fn value(kind: Kind) -> Value {
     Value { kind: Some(kind) }
 }
 
-/// Returns the parts as one text. A protobuf `Struct` can contain only UTF-8, so other bytes are
+/// Joins `parts` into one text. A protobuf `Struct` can contain only UTF-8, so other bytes are
 /// escaped.
 fn text<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> Value {
     let mut text = String::new();

@@ -77,7 +77,7 @@ pub struct Behaviour {
     /// Whether each `rate_limit:` is a quota, as with `quota_mode: true`. Quotas refuse a request
     /// only if all of them are exceeded.
     pub all_are_quotas: bool,
-    /// Whether, if a request exceeds a `rate_limit:`, only the exceeded limits count its hits.
+    /// Whether only the exceeded limits count the hits of a request that exceeds a `rate_limit:`.
     pub spares_others_when_over: bool,
     /// Whether a `rate_limit:` that is not a quota decides like a policy: a request charges all of
     /// its limits or none, and refused hits are not counted. In this case, hits of a `rate_limit:`
@@ -154,9 +154,9 @@ impl Decider {
     /// Adds a cache of denials around each store, so that a flood of refused requests does not
     /// reach the stores.
     ///
-    /// Each store gets its own cache with the configured maximum memory. Hits that the cache
-    /// refuses are not counted, even for a `rate_limit:`. Its count stays above the limit until the
-    /// window ends.
+    /// Each store gets its own cache with the configured maximum memory. A `rate_limit:` does not
+    /// count hits that the cache refuses, but its count stays above the limit until the window
+    /// ends.
     #[must_use]
     pub fn with_deny_cache<C: Clock + Clone + 'static>(self, cache: &DenyCache<C>) -> Self {
         let per_second = self.per_second.map(|store| store.cached(cache.clone(), true));

@@ -38,7 +38,7 @@ pub(super) struct Limited {
     pub(super) subject: Vec<u8>,
 }
 
-/// The rule by which the limit decides.
+/// The rule of a limit: it counts all hits, or it decides by a policy.
 #[derive(Debug)]
 pub(super) enum Rule {
     Counted(Counted),

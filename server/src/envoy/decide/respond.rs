@@ -48,7 +48,8 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
                 quota: None,
             }
         }
-        // This case does not occur, because the store answers each call or returns an error.
+        // A descriptor with a limit always has an answer, because the store answers each call or
+        // returns an error.
         (Target::Limited(limited), None) => {
             DescriptorStatus { current_limit: Some(current_limit(limited)), ..ok }
         }
@@ -69,13 +70,13 @@ fn is_over(is_refund: bool, limited: &Limited, answer: Answer) -> bool {
 /// Returns the time until a retry of a refused request can be admitted, at least one second. If the
 /// request is not refused, returns the time until the whole limit is available.
 ///
-/// If the request is refused, Envoy copies this time into the header `Retry-After`.
+/// For a refused request, Envoy copies the returned time into the header `Retry-After`.
 fn wait(verdict: &Verdict, limited: &Limited, is_refused: bool) -> DurationMessage {
     if !is_refused {
         return whole_seconds(verdict.reset_after());
     }
-    // If the hits alone exceed the limit, waiting does not help. In this case, the function returns
-    // the window.
+    // If the hits alone exceed the limit, waiting does not help. The function then returns the
+    // window.
     let wait = verdict.retry_after().unwrap_or_else(|| limited.policy().window());
     whole_seconds(wait.max(Duration::from_secs(1)))
 }
@@ -105,8 +106,8 @@ fn clamped(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Returns a span in whole seconds. The span is rounded up, because after a wait that is rounded
-/// down, a client would retry too early.
+/// Returns a span in whole seconds. The span is rounded up, because a client that waits for less
+/// than the span would retry too early.
 fn whole_seconds(span: Duration) -> DurationMessage {
     let seconds = span.as_secs() + u64::from(span.subsec_nanos() > 0);
     DurationMessage { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
@@ -135,7 +136,7 @@ pub(super) fn is_over_limit(
 }
 
 /// Returns `true` if the limit of a descriptor is a quota. Returns `None` if the descriptor is
-/// unlimited and therefore has no effect on the decision.
+/// unlimited, because it then cannot refuse the request.
 fn is_quota(planned: &Planned, behaviour: &Behaviour) -> Option<bool> {
     match &planned.target {
         Target::Unlimited => None,

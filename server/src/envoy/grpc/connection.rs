@@ -1,7 +1,7 @@
 //! Serves one gRPC connection.
 //!
-//! One task runs a connection and all its requests. Therefore a connection has only one place in
-//! the queue of the runtime, even if it has many requests, and one write can send many responses.
+//! One task runs a connection and all its requests. Therefore a connection with many requests is
+//! only one task in the queue of the runtime, and one write can send many responses.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -42,8 +42,8 @@ const MAX_SEND_BYTES: usize = 4 << 10;
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
-/// The interval at which the server sends pings. The server closes a connection without a reply to
-/// a ping.
+/// The interval at which the server sends pings. If the client does not reply to a ping, the server
+/// closes the connection.
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Serves a connection until it ends.
@@ -80,7 +80,8 @@ pub(super) async fn serve(
     let leave = async {
         tokio::select! {
             () = sleep(settings.age.max) => {}
-            // The sender of `stopped` is not dropped before all connections have ended.
+            // `wait_for` returns no error, because the sender is dropped only after all connections
+            // have ended.
             _ = stopped.wait_for(|stopped| *stopped) => {}
         }
     };
@@ -91,12 +92,11 @@ pub(super) async fn serve(
     poll_fn(|cx| run(cx, connection.as_mut())).await;
 }
 
-/// Completes when the server must close the connection: when its maximum age and the grace have
-/// passed, or when `end_timeout` has passed since the shutdown began. The age counts from the first
-/// poll of this future.
+/// Completes when the server must close the connection: at the maximum age plus the grace, or
+/// `end_timeout` after `stopped` became `true`. The age counts from the first poll of this future.
 async fn end(settings: GrpcSettings, mut stopped: watch::Receiver<bool>) {
     let at_end = async {
-        // If the sender was dropped, the server has stopped.
+        // An error would mean that the server has stopped and dropped the sender.
         let _ = stopped.wait_for(|stopped| *stopped).await;
         sleep(settings.end_timeout).await;
     };
@@ -124,8 +124,8 @@ fn poll_connection<T>(
     if !has_answers {
         return Poll::Pending;
     }
-    // This poll writes all responses. It can also receive new requests. In this case, the task
-    // wakes itself, so that it runs the requests.
+    // This poll writes all responses. If it also receives new requests, the task wakes itself, so
+    // that it runs these requests.
     let polled = connection.poll(cx);
     if !requests.is_empty() {
         cx.waker().wake_by_ref();

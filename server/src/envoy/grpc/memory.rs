@@ -1,10 +1,10 @@
 //! Accounts for the memory of gRPC requests in flight. A request is in flight from its first header
 //! field until HTTP/2 has taken the whole response.
 //!
-//! All connections together have a maximum of memory. One half of it is for large requests: a
-//! connection can use a fixed part of the memory that is still free in this half. The other half is
-//! reserved for connections that use little memory, so that clients with large requests do not
-//! cause refusals for other clients.
+//! The maximum memory applies to all connections together. One half is for large requests: a
+//! connection can use half of the memory that is still free for large requests. The other half is
+//! reserved for connections that use at most 64 KiB each, so that large requests do not cause
+//! refusals for other clients.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -19,13 +19,12 @@ use hyper::body::{Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 
-/// The memory in bytes that a connection can always use, as long as all connections together do not
-/// exceed their maximum.
+/// The memory in bytes that each connection can use, even if the half for large requests is full.
 const LITTLE_BYTES: usize = 64 << 10;
 
-/// The divisor for connections with large requests: each can use 1/`SHARE` of the free memory in
-/// the half for large requests. A connection that is alone can therefore use a sixth of the
-/// maximum.
+/// The divisor for large requests: a connection can use 1/`SHARE` of the memory that is still free
+/// for them. If only one connection is open, it can use a sixth of the maximum, because then a
+/// third is still free for large requests.
 const SHARE: usize = 2;
 
 /// The bytes that are counted for each request in addition to its header fields and its message.
@@ -61,7 +60,6 @@ impl Client {
         Self { peer, used: Arc::default(), all: Arc::clone(all) }
     }
 
-    /// Returns the address of the client.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }

@@ -100,8 +100,8 @@ fn decode(
             format!("the request has {entries} entries; at most {MAX_ENTRIES} are possible");
         return Err(Status::unknown(message));
     }
-    // The length of the message counts again, because subjects and dynamic metadata repeat its
-    // texts.
+    // The length of the message is counted for a second time, because subjects and dynamic metadata
+    // copy the texts of the message.
     add(message.len() + descriptors * DESCRIPTOR_BYTES + entries * ENTRY_BYTES)?;
     RateLimitRequest::decode(message).map_err(|error| Status::internal(error.to_string()))
 }
@@ -146,7 +146,7 @@ impl<'m> Fields<'m> {
             1 => 8,
             2 => usize::try_from(self.varint()?).ok()?,
             5 => 4,
-            // Protobuf groups are invalid here, because no message of the protocol contains groups.
+            // Protobuf groups are not valid, because no message of the protocol contains groups.
             _ => return None,
         };
         let (value, rest) = self.0.split_at_checked(len)?;

@@ -60,8 +60,7 @@ impl Default for ConnectionAge {
 }
 
 impl ConnectionAge {
-    /// Creates an age. After `max`, the server asks the client to open another connection. After
-    /// the additional time `grace`, the server closes the old connection.
+    /// Creates the maximum age `max` with the additional time `grace`.
     #[must_use]
     pub fn new(max: Duration, grace: Duration) -> Self {
         Self { max, grace }
@@ -181,7 +180,7 @@ impl tower_service::Service<http::Request<Body>> for RateLimits {
             if request.uri().path() != SHOULD_RATE_LIMIT {
                 return Ok(Status::unimplemented("").into_http());
             }
-            // The connection has added its `Client` to the request.
+            // The task of the connection adds its `Client` to each request.
             let Some(client) = request.extensions_mut().remove::<Client>() else {
                 return Ok(Status::internal("the request has no connection").into_http());
             };

@@ -144,8 +144,8 @@ pub(crate) struct Counted {
     /// on the limit of its policy, so the counted hits are kept if the configured limit changes.
     pub(crate) counter: Policy,
     /// A policy with the configured limit. It has the same window as `counter`, and therefore the
-    /// same state. It is used if hits can be refused, for example if the limits of a request are
-    /// charged together or not at all.
+    /// same state. It replaces `counter` where hits can be refused, for example if the limit is
+    /// leased.
     pub(crate) policy: Policy,
 }
 
@@ -155,8 +155,8 @@ pub(crate) struct PolicyLimit {
     /// Whether requests report hits that have already happened. The policy charges these hits even
     /// beyond the limit. A request with 0 hits checks whether anything remains.
     pub(crate) charges_afterwards: bool,
-    /// A policy that counts refused hits. A refund of these hits refunds nothing, because they were
-    /// never charged.
+    /// The policy that counts refused hits; `None` without `refunds: true`. A refund is reduced by
+    /// these hits, because they were never charged.
     pub(crate) refused: Option<Policy>,
 }
 
@@ -230,9 +230,9 @@ impl PolicyLimit {
 
     /// Returns this limit with support for refunds.
     pub(crate) fn with_refunds(self) -> Result<Self, PolicyError> {
-        // A client can send a refund at the end of a request. Therefore refused hits are counted
-        // for the retention of the policy, and for at least one hour, which is longer than requests
-        // take.
+        // Refused hits are counted for as long as a refund can arrive: for the retention of the
+        // policy, and for at least one hour, because a client can send a refund at the end of a
+        // long request.
         let span = self.policy.max_retention().max(Duration::from_secs(3_600));
         let name = format!("{COUNTER_NAME}.refused");
         let refused = Policy::new(&name, FixedWindow::new(MAX_EXACT, span).anchored())?;

@@ -96,7 +96,7 @@ pub enum SameDomain {
 }
 
 impl Config {
-    /// Reads the files of a directory that [`read_directory`] selects.
+    /// Reads limits from the files of a directory that [`read_directory`] selects.
     ///
     /// # Errors
     ///

@@ -16,8 +16,8 @@ use super::yaml::{Map, Node, Scalar, Value, loading};
 use crate::limits::StatKey;
 use crate::net::text::shown;
 
-/// The name of each policy whose text contains no name. The keys of a policy's states contain its
-/// name. Because this name is constant, the used amounts are kept if the limit in the text changes.
+/// The name of each policy whose text contains no name. The name is constant, because the keys of
+/// states contain it: if only the limit in the text changes, the policy keeps its states.
 const POLICY_NAME: &str = "policy";
 
 /// The maximum total length in bytes of the paths to all descriptors of a file. A path, such as
@@ -41,8 +41,7 @@ const IN_DESCRIPTOR: &[&str] = &[
     "refunds",
     "lease",
 ];
-/// The keys that are written in a `rate_limit:`. If a descriptor has a `policy:`, these keys are
-/// written in the descriptor.
+/// The keys of a limit that are in the descriptor next to a `policy:`, but inside a `rate_limit:`.
 const BESIDE_POLICY: &[&str] = &["name", "replaces"];
 const IN_RATE_LIMIT: &[&str] =
     &["requests_per_unit", "unit", "unlimited", "name", "replaces", "period"];
@@ -114,7 +113,8 @@ impl<'s> Reader<'s> {
             return Err(Problem::new(at_key(map, "key").unwrap_or(at), message));
         }
 
-        // Each path contains the path of its parent, so the paths can be much longer than the file.
+        // Each path contains the path of its parent, so all paths together can be much longer than
+        // the file.
         self.path_bytes = self.path_bytes.saturating_add(path.name().len());
         if self.path_bytes > MAX_PATH_BYTES {
             let message = format!(

@@ -12,11 +12,12 @@ use super::scalar::Kind;
 use super::yaml::{MAX_DEPTH, MAX_NODES, Map, Node, Value, loading};
 use crate::limits::xds::messages::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy};
 
-/// The position of every node. A message about a resource does not contain a position.
+/// The position of every node. It is never shown, because messages about a resource contain no
+/// position.
 const NOWHERE: Position = Position { line: 1, column: 1 };
 
-/// Returns the tree of a resource. It can have as many values and nesting levels as the tree of a
-/// file.
+/// Returns the tree of a resource. The bounds on its values and nesting levels are the same as for
+/// a file.
 pub(super) fn tree(resource: &RateLimitConfig) -> Result<Rc<Node>, Problem> {
     let mut tree = Tree::default();
     tree.map(|tree| {
@@ -156,7 +157,7 @@ impl Fields {
         key: &str,
         make: impl FnOnce(&mut Tree) -> Made,
     ) -> Result<(), Problem> {
-        // Each key counts as one value, as in a file.
+        // Each key counts towards the maximum number of nodes, as in a file.
         tree.scalar("", Kind::Null)?;
         let node = make(tree)?;
         self.0.insert_text(NOWHERE, key, node);

@@ -24,8 +24,8 @@ struct Values {
     any: Option<Box<Rule>>,
 }
 
-/// The configuration of an entry: a limit, rules for the next entry, or both. A rule without a
-/// limit exempts its value from the other rules of the key.
+/// The configuration of an entry: a limit, rules for the next entry, or both. For example, a rule
+/// without a limit for the value `x` exempts `x` from the other rules of the key.
 #[derive(Debug, Default)]
 pub(crate) struct Rule {
     pub(crate) limit: Option<Arc<Limit>>,
@@ -35,7 +35,7 @@ pub(crate) struct Rule {
     pub(crate) shares_threshold: bool,
 }
 
-/// The way in which the value of an entry was matched.
+/// The part of a rule that matched the value of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum By<'c> {
     Value,

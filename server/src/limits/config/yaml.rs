@@ -1,9 +1,9 @@
 //! Parses YAML into a tree. Each node of the tree contains its position in the file. The size of
 //! the tree is bounded.
 //!
-//! An alias shares the value of its anchor in memory, but counts towards the bounds on values and
-//! texts as a copy of the value. Otherwise, a small file could fill the memory or cause hours of
-//! work.
+//! An alias shares the memory of its anchor's value, so that a small file cannot fill the memory.
+//! But it counts towards the bounds on values and texts as a copy of the value, because a small
+//! file could otherwise cause hours of work.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -151,7 +151,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, Problem> {
 struct Open {
     at: Position,
     anchor: usize,
-    /// The size of the tree before this list or map.
+    /// The size of the tree when this list or map began.
     before: Size,
     items: Items,
 }

@@ -10,8 +10,7 @@ const MIN_WAIT: Duration = Duration::from_millis(100);
 /// The first wait is `initial`. Each further wait is `factor` times as long as the previous one, up
 /// to `max`: with a factor of 2, for example 10 s, 20 s, 40 s, 60 s, 60 s. With a factor of 1 or
 /// less, such as the default of envoyproxy/ratelimit, every wait is `initial`. Jitter shortens each
-/// wait by a random part of up to half, so that many servers that lost their connections together
-/// do not reconnect together.
+/// wait by a random part of up to half, so that many servers do not reconnect together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct BackoffSettings {
@@ -52,7 +51,7 @@ impl BackoffSettings {
         // If the factor is NaN, `max` returns 1.
         let factor = self.factor.max(1.0);
         let grown = initial.as_secs_f64() * factor.powi(failures);
-        // The conversion fails if the number is larger than any duration.
+        // The conversion fails if `grown` is larger than any duration. Then the wait is `max`.
         let wait = Duration::try_from_secs_f64(grown).map_or(max, |wait| wait.min(max));
         if self.has_jitter { wait - wait.mul_f64(share / 2.0) } else { wait }
     }

@@ -127,7 +127,7 @@ impl Connected {
     }
 }
 
-/// A stream, from the establishment of its connection to its end.
+/// A stream of responses, from the start of its connection to its end.
 struct Stream<'s, R> {
     settings: &'s XdsSettings,
     load: &'s Arc<Load>,
@@ -138,7 +138,7 @@ struct Stream<'s, R> {
 }
 
 impl<R: Fn(Event)> Stream<'_, R> {
-    /// Connects and follows the stream. Returns the reason for its end.
+    /// Connects, and applies responses until the stream ends. Returns the reason for its end.
     async fn follow(&mut self) -> Result<Infallible, String> {
         let endpoint = self.settings.endpoint()?;
         let (once, end) = Once::new();
@@ -248,10 +248,9 @@ impl<R: Fn(Event)> Stream<'_, R> {
     }
 }
 
-/// Returns the result of `stream`. After the connection has ended (`end`), waits at most
-/// [`END_TIMEOUT`] for the result, because it sometimes never arrives. In a test with 2,000
-/// connections that failed in their TLS handshake, 1,999 requests returned an error, and one
-/// request never returned.
+/// Returns the result of `stream`. `end` completes when the connection has ended. After that, the
+/// function waits at most [`END_TIMEOUT`], because the result sometimes never arrives: in a test,
+/// the TLS handshakes of 2,000 requests failed, and one request never returned.
 async fn until_end<T>(
     stream: impl Future<Output = Result<T, String>>,
     end: impl Future<Output = ()>,
@@ -262,7 +261,7 @@ async fn until_end<T>(
         result = &mut stream => return result,
         () = end => {}
     }
-    // The stream may still have to read its last response.
+    // The stream may still have to read a response that arrived before the connection ended.
     let said = timeout(END_TIMEOUT, stream).await;
     said.unwrap_or_else(|_| Err("the connection has ended".to_owned()))
 }

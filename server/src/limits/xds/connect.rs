@@ -19,8 +19,8 @@ use crate::net::listener::Stream;
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A connector that connects only once. Otherwise, a channel of tonic would reconnect immediately
-/// after its connection has ended, without the configured waits.
+/// A connector that connects only once, because a channel of tonic would otherwise reconnect
+/// immediately after its connection has ended, without the configured waits.
 pub(super) struct Once(Option<(HttpConnector, OwnedSemaphorePermit)>);
 
 /// A notification that a connection has ended.

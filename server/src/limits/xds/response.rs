@@ -9,8 +9,8 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use crate::limits::config::ConfigError;
 
-/// The maximum size in bytes of a response that the client reads. The client refuses a response
-/// that is larger than the configured maximum. A response above this maximum ends the stream.
+/// The size in bytes up to which the client reads a response that exceeds the configured maximum,
+/// so that it can refuse the response. A larger response ends the stream.
 pub(super) const MAX_READ_BYTES: usize = 64 << 20;
 
 /// A response. If it exceeds the configured maximum, its resources are replaced by an error.

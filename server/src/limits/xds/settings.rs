@@ -14,8 +14,8 @@ use crate::net::text::shown;
 /// The timeout of a connection attempt, including its TLS handshake.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The interval of pings. By default, Go servers close connections with more than one ping in five
-/// minutes.
+/// The interval of pings. By default, gRPC servers in Go close a connection with more than one ping
+/// in five minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(330);
 
 /// The settings of the connection to a management server.
@@ -106,7 +106,7 @@ impl XdsSettings {
     }
 
     fn uri(&self) -> Result<String, String> {
-        // The prefix is allowed, because gRPC clients in Go allow it too.
+        // gRPC clients in Go allow the prefix `dns:///` too.
         let address = self.server.strip_prefix("dns:///").unwrap_or(&self.server);
         let (host, port) = address.rsplit_once(':').ok_or_else(|| self.not_an_address())?;
         let is_host = !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']);

@@ -97,7 +97,7 @@ async fn serve_until(
         }
     });
     let mut builder = http1::Builder::new();
-    // `Timed` has timeouts, so hyper needs none. Setting the number of headers costs an allocation
+    // `Timed` has timeouts, so hyper needs none. A maximum number of headers costs an allocation
     // per request, so it is set only if it differs from the default.
     builder.header_read_timeout(None).max_header_size(settings.max_head_bytes);
     // The connection copies head and body into one buffer. Most responses are so small that a copy

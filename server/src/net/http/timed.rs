@@ -21,7 +21,7 @@ const FAR: Duration = Duration::from_secs(365 * 86_400);
 pub(super) struct Timed<S> {
     stream: S,
     phase: Phase,
-    /// The number of the connection's phase in which the timers were last reset.
+    /// The number of the phase in which the timers were last reset.
     seen: usize,
     idle_timeout: Duration,
     request_timeout: Duration,

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A connection that fails when a future completes, if its first bytes do not arrive in time, or if
-/// the peer does not read for some time. The connection fails even if requests are in flight.
+/// A connection that fails when the future `end` completes, when its first bytes do not arrive in
+/// time, or when the peer does not read for `write_timeout`. It fails even if requests are in
+/// flight.
 pub(crate) struct Bounded<S, F> {
     stream: S,
     /// The state of the first bytes, or `None` after all of them have arrived.
@@ -22,8 +23,8 @@ pub(crate) struct Bounded<S, F> {
     may_read: MayRead,
 }
 
-/// The first bytes of a connection. All of them must arrive before the deadline, which arriving
-/// bytes do not extend.
+/// The first bytes of a connection. All of them must arrive before `deadline`. Bytes that arrive do
+/// not extend it.
 struct Beginning {
     missing: usize,
     deadline: Pin<Box<Sleep>>,
@@ -31,7 +32,7 @@ struct Beginning {
 
 /// Whether the task of a connection may read. The task sets this flag each time it runs. The first
 /// read that has to wait clears the flag. Without the flag, HTTP/2 would use many turns of the
-/// listener in one run, because it polls the connection once more for each received request.
+/// listener in one run of the task, because it reads again for each received request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MayRead(Arc<AtomicBool>);
 
@@ -51,7 +52,7 @@ impl<S: Unpin, F: Future<Output = ()>> Bounded<S, F> {
         Self { stream, beginning: None, end, write_timeout, write_deadline: None, may_read }
     }
 
-    /// Makes the connection fail if its first `bytes` bytes do not arrive within a time.
+    /// Makes the connection fail if its first `bytes` bytes do not arrive in the time `within`.
     pub(crate) fn beginning(self, bytes: usize, within: Duration) -> Self {
         let beginning = Beginning { missing: bytes, deadline: Box::pin(sleep(within)) };
         Self { beginning: Some(beginning), ..self }
@@ -99,7 +100,7 @@ impl<S: AsyncRead + Unpin, F: Future<Output = ()>> Bounded<S, F> {
     ) -> Poll<io::Result<()>> {
         let may_read = self.may_read.get();
         let stream = self.stream(cx)?;
-        // An earlier read waits for data, and will wake the task.
+        // An earlier read already waits for data. It wakes the task when data arrives.
         if !may_read {
             return Poll::Pending;
         }

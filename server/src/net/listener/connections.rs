@@ -63,8 +63,8 @@ impl Connections {
     }
 }
 
-/// Spawns a task that sends the refusal. The task gives up if the client does not accept the
-/// refusal within a short time.
+/// Spawns a task that sends the refusal. The task ends if the client does not accept the refusal
+/// within [`ACCEPT_PAUSE`].
 fn refuse(mut stream: Stream, refusal: Bytes) {
     tokio::spawn(async move {
         let _ = tokio::time::timeout(ACCEPT_PAUSE, stream.write_all(&refusal)).await;

@@ -22,7 +22,7 @@ use crate::net::tls::Handshake;
 pub struct Stream {
     state: State,
     peer: Option<SocketAddr>,
-    /// The turns in which the stream reads, if it belongs to a listener.
+    /// The turns in which the stream reads; `None` for a stream without a listener.
     turns: Option<Turns>,
     /// The permit that counts this connection toward the maximum number of connections. The permit
     /// is released when the stream is dropped.

@@ -21,20 +21,20 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 /// The numbers of bytes that a connection may read at a time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TurnBytes {
-    /// The number of bytes without a turn. A connection may read this number again after it has
-    /// read all bytes that have arrived.
+    /// The number of bytes that a connection may read without a turn. It may read this number again
+    /// after it has read all bytes that have arrived.
     free: usize,
     /// The number in a turn.
     turn: usize,
 }
 
 impl TurnBytes {
-    /// The numbers for HTTP and gRPC. A turn covers about ten requests, and a request takes tens of
-    /// microseconds.
+    /// The numbers of bytes for HTTP and gRPC. A turn covers about ten requests, and a request
+    /// takes tens of microseconds.
     pub(crate) const REQUESTS: Self = Self { free: 256, turn: 1 << 10 };
 
-    /// The numbers for RESP. A turn covers a batch of commands. Smaller turns would split a
-    /// pipeline into more batches, and each batch costs a round trip to the store.
+    /// The numbers of bytes for RESP. A turn covers a batch of commands. Smaller turns would split
+    /// a pipeline into more batches, and each batch costs a round trip to the store.
     pub(crate) const PIPELINES: Self = Self { free: 16 << 10, turn: 16 << 10 };
 }
 

@@ -35,7 +35,8 @@ impl Outcome {
     ];
 }
 
-/// The metrics of TLS. They belong to the recorder that is installed when they are created.
+/// The metrics of TLS. `new` creates them in the recorder of the crate `metrics` that is installed
+/// at that time.
 pub(super) struct TlsStats {
     handshakes: [Counter; Outcome::ALL.len()],
     loaded: Counter,

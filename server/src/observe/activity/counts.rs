@@ -9,7 +9,7 @@ use super::SECONDS;
 pub(crate) enum Kind {
     Admitted,
     Refused,
-    /// A limit in shadow would have refused the request.
+    /// The request was admitted, but a limit in shadow denied it.
     Shadow,
     /// The request was not decided, for example because the store failed.
     Failed,
@@ -86,7 +86,7 @@ impl Series {
     }
 
     /// Returns the increments per second, the oldest first. `widths` contains the durations of the
-    /// samples. If it has more samples than the series, the missing increments are 0.
+    /// samples. If the series has fewer samples, the missing increments are 0.
     pub(super) fn rates(&self, widths: &Widths) -> Vec<f64> {
         let missing = widths.0.len().saturating_sub(self.increments.len());
         let increments = std::iter::repeat_n(&0, missing).chain(&self.increments);

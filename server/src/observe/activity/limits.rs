@@ -85,7 +85,8 @@ mod tests {
         for name in 0..MAX_LIMITS {
             limits.count(&name, Kind::Admitted);
         }
-        // Two threads that count the first decision of a limit concurrently both call `add`.
+        // If two threads count the first decision of a limit concurrently, both call `add`. The
+        // second call finds the limit.
         limits.add(&0, Kind::Refused);
         limits.add(&MAX_LIMITS, Kind::Refused);
         limits.sample();

@@ -93,8 +93,8 @@ mod tests {
         let refusals = Refusals::default();
         let value = |key: usize| (LimitName::Key(StatKey::new(key.to_string()).into()), None);
         let is_of_first = |key: &usize| refusals.hasher.hash_one(key).is_multiple_of(SHARDS as u64);
-        // This shard receives five times as many keys as it has entries. Each entry then counts
-        // five refusals, but only one of them is certainly a refusal of the entry's key.
+        // The first shard receives five times as many keys as it has entries. Each entry then
+        // counts five refusals, but only one of them is certainly a refusal of the entry's key.
         for key in (0_usize..).filter(is_of_first).take(5 * CAPACITY) {
             refusals.count(key, || value(key));
         }

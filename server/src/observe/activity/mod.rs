@@ -49,9 +49,8 @@ pub use sketch::{Estimate, Sketch};
 use slow::SlowCalls;
 pub use stores::{WatchedStore, without_secrets};
 
-/// The maximum number of limits in the files that have their own rates. The same maximum applies to
-/// the policies of calls. All further limits share one entry, and all further policies share
-/// another.
+/// The maximum number of limits in the files that have their own rates. All further limits share
+/// one entry. The same maximum applies to the policies of calls.
 pub const MAX_LIMITS: usize = 1_000;
 
 /// The number of seconds for which rates are remembered.

@@ -136,8 +136,8 @@ impl fmt::Display for LimitsQuery {
     }
 }
 
-/// A key that sorts limits: by the number in the selected column, then by the numbers of the last
-/// minute, then by name.
+/// A key that sorts limits: by the selected column, then by the decisions in the last minute, then
+/// by name.
 #[derive(Debug, PartialEq, PartialOrd)]
 pub(super) struct SortKey {
     /// The numbers are negated, so that limits with large numbers come first.

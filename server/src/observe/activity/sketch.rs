@@ -3,7 +3,7 @@
 ///
 /// After a sketch of capacity `k` has counted `n` occurrences of keys, two bounds hold:
 ///
-/// * The upper bound of a key is never below its true count. It exceeds the true count by at most
+/// * The upper bound of a key's count is never below the true count, and exceeds it by at most
 ///   `n / k`.
 /// * Each key that occurred more than `n / k` times is in the sketch.
 ///
@@ -31,7 +31,7 @@ pub struct Sketch<V> {
 struct Entry<V> {
     count: u64,
     /// The count of the key that this key replaced, or 0. `count` includes it, because this key may
-    /// have occurred before, and may itself have been replaced.
+    /// have occurred earlier, before another key replaced it.
     error: u64,
     value: V,
 }

@@ -15,7 +15,8 @@ pub(crate) struct SlowCall {
     pub(crate) took: Duration,
     pub(crate) at: SystemTime,
     pub(crate) source: Source,
-    /// The number of calls in the batch, or 1. The other fields describe the first call.
+    /// The number of calls in the batch; 1 without a batch. The other fields describe the first
+    /// call.
     pub(crate) calls: usize,
     /// The first limit that refused the call, or the first limit if none refused.
     pub(crate) limit: Option<LimitName>,

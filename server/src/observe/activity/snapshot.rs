@@ -22,7 +22,8 @@ impl Activity {
     /// in the repository describes the fields.
     #[must_use]
     pub fn snapshot(&self, query: &LimitsQuery) -> Value {
-        // Every thread acquires the two locks in this order, so that no deadlock is possible.
+        // Every thread acquires the locks of `samples` and `loads` in this order, so that no
+        // deadlock is possible.
         let Samples { widths, totals, .. } = &*lock(&self.samples);
         let loads = &*lock(&self.loads);
         let (limits, other_limits) = self.limit_rows(query, widths, loads);
@@ -71,7 +72,7 @@ impl Activity {
     }
 
     /// Returns the rows of the limits that the query lists, in the order of the query. The second
-    /// value contains the sums of the limits that the query selects but does not list.
+    /// value contains the sums of the selected limits that are not among these rows.
     fn limit_rows(
         &self,
         query: &LimitsQuery,
@@ -93,7 +94,7 @@ impl Activity {
         let mut rows = vec![Value::Null; places.len()];
         let mut other = [0.0; KINDS.len()];
         self.for_each_limit(|name, history| {
-            // The entry without a name contains the sums of all limits beyond `MAX_LIMITS`.
+            // The call without a name is for the sums of all limits beyond `MAX_LIMITS`.
             let is_other = name.map_or(query.name.is_empty(), |name| others.contains(name));
             let row = name.and_then(|name| Some((name, rows.get_mut(*places.get(name)?)?)));
             match row {
@@ -107,8 +108,8 @@ impl Activity {
                     *row = Value::Object(fields);
                 }
                 None if is_other => add(&mut other, history, widths),
-                // This limit is new: its first decision was made after the order of the limits was
-                // determined.
+                // The query does not select this limit, or its first decision was made after the
+                // order was determined.
                 None => {}
             }
         });

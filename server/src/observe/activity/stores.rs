@@ -119,8 +119,8 @@ pub fn without_secrets(url: &str) -> String {
     // path of a socket.
     let question = rest.find('?').unwrap_or(rest.len());
     match rest.rfind('@') {
-        // The `@` belongs to a password that contains a question mark, or to a parameter. In both
-        // cases, only the scheme is shown.
+        // The `@` after the first `?` belongs to a password that contains `?`, or to a parameter.
+        // In both cases, only the scheme is shown.
         Some(at) if at > question => format!("{scheme}://…"),
         Some(at) => format!("{scheme}://{}", rest.get(at + 1..question).unwrap_or("…")),
         None => format!("{scheme}://{}", rest.get(..question).unwrap_or("…")),

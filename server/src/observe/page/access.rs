@@ -65,7 +65,7 @@ fn is_address(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
     let Ok(host) = host.to_str() else { return false };
-    // The last colon precedes the port, unless it is part of `[::1]`.
+    // The last colon precedes the port, except in an address without a port, such as `[::1]`.
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,

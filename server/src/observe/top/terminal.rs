@@ -180,7 +180,6 @@ mod tests {
         assert!(shown[0].contains("live") && shown[1].starts_with("no call"), "{shown:?}");
         assert!(screen.scroll < 40, "{}", screen.scroll);
 
-        // The lines with problems do not scroll either, but they take at most half of the screen.
         screen.receive(Ok(json!({"version": "1.2.3", "problems": ["one", "two", "three"]})));
         screen.scroll = u16::MAX;
         let shown = rows(&mut screen);

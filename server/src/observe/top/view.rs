@@ -9,7 +9,7 @@ use serde_json::Value;
 pub enum State {
     /// The snapshot was just received.
     Live,
-    /// The snapshot is the only one that is fetched.
+    /// The program fetches only this snapshot.
     Once,
     /// The snapshot is old, because the last attempt to fetch a snapshot failed with this error.
     Stale(String),

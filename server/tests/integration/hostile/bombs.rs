@@ -12,8 +12,7 @@ use crate::scene::read;
 /// The maximum memory for reading a file of limits, in bytes. A valid file of 4 MiB needs less.
 const MAX_BYTES: u64 = 600 << 20;
 
-/// Reads an invalid file of limits, and returns the error. Fails if the reader needs too much
-/// memory.
+/// Reads an invalid file of limits, and returns the error. Fails if reading needs too much memory.
 fn refused(text: &str) -> String {
     assert!(text.len() as u64 <= MAX_FILE_BYTES);
     let mut error = String::new();
@@ -43,8 +42,8 @@ fn aliases_of_long_texts_count_as_if_they_were_written_out() {
 
 #[test]
 fn aliases_at_all_depths_count_together() {
-    // Each of 60 nested lists has 20 aliases of a map with 10,000 entries, which is below the
-    // maximum of 500,000 values. Only all lists together exceed the maximum.
+    // Each of 60 nested lists has 20 aliases of a map with 10,000 entries. Only all lists together
+    // exceed the maximum of 500,000 values.
     let keys: String = (0..10_000).map(|key| format!("k{key}: 1, ")).collect();
     let level = format!("[{}", "*a,".repeat(20));
     let bomb = format!("domain: d\nmetadata: {{a: &a {{{keys}}}, b: {}", level.repeat(60));
@@ -68,7 +67,7 @@ fn a_long_key_above_many_descriptors_is_refused() {
     }
 }
 
-/// Returns the CPU time of a function. The CPU time does not depend on the load of the machine.
+/// Returns the CPU time of a function, which does not depend on the load of the machine.
 #[cfg(target_os = "linux")]
 fn time_of(function: impl FnOnce()) -> Duration {
     use rustix::time::{ClockId, clock_gettime};
@@ -88,7 +87,7 @@ fn many_patterns_take_no_longer_than_as_many_values() {
     let time_of_reading = |text: &str| time_of(|| drop(read(text).unwrap()));
     let values = time_of_reading(&file(&list("x")));
     let patterns = time_of_reading(&file(&list("*")));
-    // If the reader compared each pattern with all previous patterns, it would take twenty times as
+    // A reader that compares each pattern with all previous patterns would take twenty times as
     // long.
     assert!(patterns < values * 4, "{patterns:?}, {values:?}");
     let twice = file(&format!("{}{{key: a, value: 7*}}", list("*")));
@@ -107,7 +106,7 @@ fn a_line_that_comes_byte_by_byte_takes_time_by_its_length_and_not_by_its_square
     };
     let few = time_of(|| by_parts(60_000, 1_000));
     let many = time_of(|| by_parts(60_000, 1));
-    // The parser must search each byte once. If it searched the whole buffer again after each new
-    // byte, it would search 30,000 times as many bytes.
+    // The parser must search each byte once. If it searched the whole buffer after each new byte,
+    // it would search 30,000 times as many bytes.
     assert!(many < few * 100 + Duration::from_secs(1), "{many:?}, {few:?}");
 }

@@ -1,5 +1,5 @@
-//! Tests the maximum number of connections of a server. The server runs in a separate process, so
-//! that its sockets do not count as open files of the test.
+//! Tests the maximum number of connections of a server. The server is a separate process, so that
+//! its sockets are not open files of the test.
 
 use std::fs;
 use std::io;
@@ -20,18 +20,17 @@ use crate::checks::grpc;
 use crate::http::client::{read_answer, request};
 use crate::program::{program, settings};
 
-/// The maximum time for any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The maximum number of clients that connect or wait for their answer at the same time.
 const AT_ONCE: usize = 100;
 
-/// The maximum memory of the server for an idle connection, in bytes. The bound is wide enough for
-/// a build without optimizations.
+/// The maximum memory of the server for an idle connection, in bytes, in a build without
+/// optimizations.
 const MAX_CONNECTION_BYTES: usize = 100 << 10;
 
-/// A lock for tests that open 10,000 connections. The process can open enough files for only one
-/// such test at a time.
+/// A lock for tests that open 10,000 connections. The process has enough files for only one of them
+/// at a time.
 pub(crate) static TURN: Mutex<()> = Mutex::const_new(());
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,7 +49,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a server. Its settings contain `lines` in each of the sections for RESP, HTTP and
+    /// Starts a server whose settings contain `lines` in each of the sections for RESP, HTTP and
     /// gRPC.
     async fn start(mut program: tokio::process::Command, lines: &str) -> Self {
         let text = format!(
@@ -91,7 +90,6 @@ impl Server {
     }
 }
 
-/// Returns the resident memory of a process in bytes.
 pub(crate) fn memory_of(child: &Child) -> usize {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id().unwrap())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -101,8 +99,8 @@ pub(crate) fn memory_of(child: &Child) -> usize {
 /// Returns the processor time that a process has used, in steps of 10 ms.
 fn processor_time_of(child: &Child) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id().unwrap())).unwrap();
-    // Fields 14 and 15 of the file are the processor time in ticks. Field 2 is in parentheses and
-    // can contain spaces.
+    // Fields 14 and 15 of the file `stat` are the processor time in ticks. Field 2 is in
+    // parentheses and can contain spaces.
     let (_, fields) = stat.rsplit_once(')').unwrap();
     let ticks = fields.split_ascii_whitespace().skip(11).take(2);
     Duration::from_millis(10 * ticks.map(|number| number.parse::<u64>().unwrap()).sum::<u64>())
@@ -121,7 +119,6 @@ impl Client {
         Ok(Self { protocol, stream: BufReader::with_capacity(512, stream), calls: 0 })
     }
 
-    /// Returns the next request.
     fn request(&mut self) -> Vec<u8> {
         self.calls += 1;
         match self.protocol {
@@ -180,7 +177,7 @@ impl Client {
         self.answer().await
     }
 
-    /// Waits until the server closes the connection. Sends nothing except answers to HTTP/2 pings.
+    /// Waits until the server closes the connection, and only answers HTTP/2 pings.
     async fn stay(mut self) {
         match self.protocol {
             Grpc => while self.frame().await.is_ok() {},
@@ -196,8 +193,8 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Connects `count` clients. Each client sends the first `first` bytes of a request. After all
-    /// clients have done so, each client sends the remaining bytes and receives its answer.
+    /// Connects `count` clients. Each client sends the first `first` bytes of a request, waits
+    /// until all clients have done so, sends the rest, and receives its answer.
     async fn gather(server: &Arc<Server>, protocol: Protocol, count: usize, first: usize) -> Self {
         let (stop, stopped) = watch::channel(false);
         let at_once = Arc::new(Semaphore::new(AT_ONCE));
@@ -220,7 +217,7 @@ impl Crowd {
                 let permit = at_once.acquire().await;
                 let sent = client.stream.write_all(later).await;
                 let mut done = sent.is_ok() && client.answer().await.is_ok();
-                // On a busy machine, the server may have ended an incomplete request after its
+                // On a busy machine, the server may have ended an incomplete request at its
                 // timeout. The client then connects again.
                 while !done {
                     assert!(first > 0, "{protocol:?}: a client was not served");
@@ -267,13 +264,13 @@ async fn is_refused(server: &Server, protocol: Protocol, places: usize) -> bool 
             answer.starts_with("HTTP/1.1 503 ")
                 && answer.ends_with("max number of connections is reached\n")
         }
-        // The server sends no refusal on a gRPC port, because an HTTP/2 client would not read it.
+        // The gRPC port sends no refusal, because an HTTP/2 client would not read it.
         Grpc => read.is_err() || answer.is_empty(),
     }
 }
 
-/// Makes calls while the server has its maximum number of connections and refuses further clients.
-/// Returns the median and the maximum of the latencies.
+/// Makes calls while the server refuses further clients. Returns the median and the maximum of the
+/// latencies.
 async fn latencies(server: &Server, client: &mut Client, places: usize) -> (Duration, Duration) {
     let mut latencies = Vec::new();
     for call in 0..300 {
@@ -325,8 +322,8 @@ async fn ten_thousand_clients_are_served_and_the_next_one_is_refused() {
         assert!(median < Duration::from_secs(1), "{protocol:?}: {median:?}");
         crowd.leave().await;
 
-        // After the first clients have left, as many new clients connect. Each of them sends one
-        // byte, waits for all others, and sends the remaining bytes.
+        // After the first clients have left, the server accepts as many new clients. Each of them
+        // first sends a single byte.
         let crowd = Crowd::gather(&server, protocol, places - 1, 1).await;
         assert!(is_refused(&server, protocol, places).await, "{protocol:?}");
         running.call().await.unwrap();
@@ -335,8 +332,8 @@ async fn ten_thousand_clients_are_served_and_the_next_one_is_refused() {
     }
 }
 
-/// Makes the server keep as many unsent responses as it allows. The client announces a window of 0
-/// bytes, so that the server cannot send data, and sends more requests than the server permits.
+/// Makes the server keep as many unsent responses as it allows: the client announces a window of 0
+/// bytes, so that the server can send no data, and sends more requests than permitted.
 async fn leave_unread(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.addresses[Grpc as usize]).await.unwrap();
     const INITIAL_WINDOW_SIZE: [u8; 6] = [0, 4, 0, 0, 0, 0];
@@ -375,7 +372,6 @@ async fn clients_that_do_not_read_keep_little_memory_of_the_server() {
     let each = server.memory().saturating_sub(before) / CLIENTS;
     println!("{each} bytes each");
     assert!(each < 1 << 20, "{each} bytes each");
-    // The server still serves a client that reads its responses.
     timeout(PATIENCE, running.call()).await.unwrap().unwrap();
 }
 
@@ -412,7 +408,6 @@ async fn when_no_file_can_be_opened_clients_wait_and_are_served_later() {
         // processor time.
         let used = processor_time_of(&server.child) - used;
         assert!(used < Duration::from_millis(100), "{protocol:?}: {used:?}");
-        // The server still serves a client whose connection it has accepted.
         timeout(PATIENCE, served[0].call()).await.unwrap().unwrap();
         drop(served);
         timeout(PATIENCE, waiting[0].answer()).await.unwrap().unwrap();

@@ -48,8 +48,8 @@ async fn exchange(client: &mut DuplexStream, commands: &str, reply_len: usize) {
 fn a_connection_keeps_no_memory_of_what_was_large() {
     const LARGE: usize = 1_000_000;
     let large = format!("*2\r\n$4\r\nECHO\r\n${LARGE}\r\n{}\r\n", "x".repeat(LARGE));
-    // `ECHO` returns its large argument. The name of the client arrives in the same buffer, but the
-    // server must not keep this buffer for the name.
+    // The name of the client arrives in the same buffer as the large argument of `ECHO`. The server
+    // must not keep the buffer because of the name.
     let name = "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$4\r\nname\r\n";
     let commands = format!("{large}{name}");
     let reply_len = format!("${LARGE}\r\n\r\n+OK\r\n").len() + LARGE;

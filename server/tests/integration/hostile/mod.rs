@@ -16,7 +16,6 @@ use tidegate_testkit::generate::Bytes;
 
 use crate::checks;
 
-/// The seeds of a fuzz target, and the words of its dictionary.
 struct Words {
     seeds: Vec<Vec<u8>>,
     words: Vec<Vec<u8>>,
@@ -87,7 +86,7 @@ fn apply(bytes: &mut Vec<u8>, change: &Change, words: &[Vec<u8>]) {
     }
 }
 
-/// Generates nearly valid input for a fuzz target: one or two of its seeds with at most five random
+/// Generates nearly valid input: one or two seeds of a fuzz target with at most five random
 /// changes.
 fn nearly(target: &str) -> impl Strategy<Value = Bytes> + use<> {
     let Words { seeds, words } = Words::read(target);

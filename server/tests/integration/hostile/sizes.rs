@@ -20,8 +20,7 @@ use crate::scene::{Scene, descriptor, request};
 
 const CONFIG: &str = "domain: d\ndescriptors: [{key: a, policy: gcra 1/s burst 9}]";
 
-/// Connects a client to a new server. The server accepts bodies that are larger than the longest
-/// subject.
+/// Connects a client to a new server that accepts bodies larger than the longest subject.
 async fn client() -> Client {
     let mut settings = HttpSettings::default();
     settings.max_body_bytes = 4 << 20;
@@ -54,8 +53,8 @@ async fn a_subject_of_a_mebibyte_is_counted_and_a_longer_one_is_refused() {
         let descriptors = json!([{"entries": [{"key": "a", "value": subject}]}]);
         let body = json!({"domain": "d", "descriptors": descriptors});
         let answer = post(client, "/json", body).await;
-        // The domain and the key are part of the subject, so even a value of `MAX_SUBJECT` bytes is
-        // too long.
+        // The subject also contains the domain and the key, so even a value of `MAX_SUBJECT` bytes
+        // is too long.
         assert_eq!(answer.status, 400);
         assert!(answer.body.starts_with("Bad Request: a descriptor has "), "{}", answer.body);
         assert!(answer.body.ends_with(" bytes; at most 1048576 are possible\n"), "{}", answer.body);

@@ -92,7 +92,7 @@ fn nearly_a_call() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![nearly, bytes, call]
 }
 
-/// Runs a future in virtual time, so that no timeout expires because the machine is busy.
+/// Runs a future in virtual time, so that a busy machine causes no timeout.
 fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap().block_on(future)

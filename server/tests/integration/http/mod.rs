@@ -51,8 +51,8 @@ impl Server {
         Client::connect(self.address).await
     }
 
-    /// Sends the bytes on a new connection. Returns the status of the answer, or `None` if there is
-    /// no answer.
+    /// Sends bytes on a new connection. Returns the status of the answer, or `None` if there is no
+    /// answer.
     async fn status(&self, bytes: impl AsRef<[u8]>) -> Option<u16> {
         let mut client = self.client().await;
         client.send(bytes).await;
@@ -95,8 +95,7 @@ async fn ten_thousand_connections_beyond_the_maximum_disturb_no_other() {
     }
     for number in 0..10_000 {
         let mut refused = server.client().await;
-        // Every hundredth client reads its refusal. The other clients close their connections
-        // without reading.
+        // Only every hundredth client reads its refusal.
         if number % 100 == 0 {
             let answer = refused.answer().await.unwrap();
             assert_eq!((answer.status, answer.field("connection")), (503, Some("close")));
@@ -167,8 +166,8 @@ async fn bodies_are_bounded_however_they_come() {
     // `Content-Length`.
     let head = format!("POST /v1/peek HTTP/1.1\r\n{JSON}Content-Length: 99999999999\r\n\r\n");
     assert_eq!(server.status(&head).await, Some(413));
-    // If no route reads the body of a request, the server closes the connection. It must not handle
-    // parts of the body as requests.
+    // The server does not read a body that no route reads. It must close the connection, and not
+    // handle the body as requests.
     let mut client = server.client().await;
     client
         .send(request(
@@ -193,8 +192,8 @@ async fn at_the_end_what_has_come_is_answered() {
     let (now, later) = all.split_at(all.len() - 5);
     busy.send(format!("{all}{now}")).await;
     assert_eq!(busy.answer().await.unwrap().status, 200);
-    // When the server stops, the head of the second request may be in flight. If the server answers
-    // this request, the answer must announce the end of the connection.
+    // The second request is incomplete when the server stops. If the server answers it, the answer
+    // must announce the end of the connection.
     server.stop.take().unwrap().send(()).unwrap();
     assert_eq!(idle.answer().await, None);
     busy.send(later).await;

@@ -1,4 +1,4 @@
-//! Access to the page, and the restrictions for browsers.
+//! Tests access to the page, and the restrictions for browsers.
 
 use std::net::SocketAddr;
 
@@ -64,7 +64,7 @@ async fn the_page_and_its_parts_are_served_and_nothing_else_is() {
         assert_eq!((answer.status, answer.field("content-type")), (200, Some(kind)), "{path}");
         has_fields(&answer);
         // The content security policy of the page blocks inline styles, inline scripts, and
-        // resources of other sites. Therefore no file of the page may contain them.
+        // resources of other sites, so no file of the page may contain them.
         for part in ["http://", "https://", "style=", "onclick", "innerHTML", "<style"] {
             let body = answer.body.replace("http://www.w3.org/2000/svg", "");
             assert!(!body.contains(part), "{path} has {part}");

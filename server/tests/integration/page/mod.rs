@@ -1,4 +1,4 @@
-//! The page: its data, its access rules, and its view in a terminal.
+//! Tests the page: its data, its access rules, and its view in a terminal.
 
 mod access;
 pub(crate) mod program;
@@ -75,7 +75,7 @@ impl Watched {
         Self { activity, service, calls, now }
     }
 
-    /// Sends requests one after another. Each request has one descriptor and one hit.
+    /// Sends requests one after another. Each has one descriptor and one hit.
     async fn ask(&self, key: &str, value: &str, times: usize) {
         for _ in 0..times {
             let request = request("shop", vec![descriptor(&[(key, value)])]);
@@ -95,7 +95,6 @@ impl Watched {
         }
     }
 
-    /// Ends a second.
     fn second(&mut self) {
         self.sample_after(Duration::from_secs(1));
     }

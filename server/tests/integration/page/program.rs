@@ -1,4 +1,4 @@
-//! The page of the program, and the subcommand `top`.
+//! Tests the page of the program, and the subcommand `top`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -119,7 +119,6 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
     let one: serde_json::Value = serde_json::from_str(&one).unwrap();
     let limits = one["limits"].as_array().unwrap();
     assert!(limits.iter().all(|limit| limit["limit"] == "d.a") && limits.len() == 1, "{one}");
-    // The JSON port does not serve the page, and the port of the page does not serve metrics.
     assert_eq!(get(server.json, "/activity").await.0, 404);
     assert_eq!(get(server.page, "/metrics").await.0, 404);
 
@@ -283,7 +282,7 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
         };
         let (is_ok, text) = run(&[&[&*name][..], &trusted].concat()).await;
         assert!(is_ok && text.contains("LIMITS"), "{text}");
-        // The certificate contains the name `localhost`, and does not contain the IP address.
+        // The certificate contains the name `localhost`, and no IP address.
         let (is_ok, text) = run(&[&[&*ip][..], &trusted].concat()).await;
         assert!(!is_ok && text.contains("certificate"), "{text}");
         let san = [&[&*ip, "--tls-san", "localhost"][..], &trusted].concat();
@@ -306,7 +305,7 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
     let mut plain = Client::connect(server.page).await;
     plain.send("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").await;
     let mut answer = Vec::new();
-    // The server does not answer in HTTP. It sends a TLS alert or resets the connection.
+    // The server sends a TLS alert or resets the connection.
     let _ = timeout(PATIENCE, plain.0.read_to_end(&mut answer)).await.unwrap();
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
 }

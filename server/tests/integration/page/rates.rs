@@ -64,8 +64,8 @@ async fn a_sample_that_came_late_is_divided_by_its_length() {
     watched.ask("path", "/", 3).await;
     watched.sample_after(Duration::from_millis(1_500));
     assert_eq!(watched.limit("shop.path")["refused_history"], json!([1.5, 2.0]));
-    // No time passes between two samples, for example because the clock has stopped. The rate must
-    // still be a number.
+    // The rate must be a number even if no time passes between two samples, for example because the
+    // clock has stopped.
     watched.ask("path", "/", 1).await;
     watched.sample_after(Duration::ZERO);
     assert!(watched.limit("shop.path")["refused_history"][2].as_f64().unwrap() > 2.0);
@@ -116,7 +116,6 @@ async fn calls_count_by_their_policies_and_only_if_they_can_be_refused() {
     let requests =
         [CallRequest::new(Operation::Acquire, two()), CallRequest::new(Operation::Acquire, two())];
     watched.calls.decide_many(&[&requests[0], &requests[1]]).await;
-    // A peek at an exhausted limit returns a denial, but does not count as a refusal.
     let peek = CallRequest::new(Operation::Peek, [watched.charge("a: fixed-window 2/1d", b"x")]);
     assert!(watched.calls.decide(&peek).await.unwrap().is_denied());
     watched.second();
@@ -126,7 +125,6 @@ async fn calls_count_by_their_policies_and_only_if_they_can_be_refused() {
         (&json!(2.0), &json!(3.0))
     );
     assert_eq!(limit["source"], "calls");
-    // This policy admits its charge.
     assert_eq!(watched.limit("c: fixed-window 9/1d")["admitted_per_second"], 2.0);
     assert_eq!(watched.limit("b: fixed-window 2/1d"), Value::Null);
     let totals = &watched.snapshot()["totals"];
@@ -207,8 +205,7 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
         "z: fixed-window 9/1d",
     ];
     assert_eq!(names, expected);
-    // The page sorts limits by the number of refusals. It sorts limits with equal refusals by the
-    // number of all decisions.
+    // The page sorts limits by the number of refusals, and then by the number of all decisions.
     watched.ask("user", "b", 3).await;
     watched.ask("user", "c", 3).await;
     watched.acquire("a: fixed-window 9/1d", b"x", 7).await;
@@ -233,8 +230,7 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
 #[tokio::test]
 async fn limits_are_in_the_order_of_the_figures_that_are_shown() {
     let mut watched = Watched::new();
-    // These refusals are in the last minute, but not in the last five seconds, which determine the
-    // present rate.
+    // The page shows the refusals of the last five seconds as the rate. These refusals are older.
     watched.ask("path", "/", 100).await;
     for _ in 0..5 {
         watched.second();
@@ -329,14 +325,13 @@ async fn what_a_store_does_not_decide_is_an_error_of_its_kind() {
         .collect();
     assert_eq!(errors, [("busy", 1, 1.0), ("invalid-call", 1, 1.0), ("timeout", 2, 2.0)]);
     assert_eq!(snapshot["errors"][2]["history"], json!([2.0]));
-    // The list of slow calls may be incomplete, because it does not contain calls that took 0 µs.
+    // The list of slow calls may be incomplete, because it omits calls that took 0 µs.
     for call in snapshot["slow_calls"].as_array().unwrap() {
         let outcome = call["outcome"].as_str().unwrap();
         assert!(["busy", "invalid-call", "timeout"].contains(&outcome), "{call}");
     }
 
-    // If the store fails and the setting `deny` refuses the call instead, the page still counts an
-    // error.
+    // If the setting `deny` refuses a call because the store fails, the page still counts an error.
     let failing =
         Arc::new(
             MemoryStore::new().layer(Faults::new(vec![Fault::Before(ErrorKind::Unavailable); 2])),

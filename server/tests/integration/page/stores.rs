@@ -1,4 +1,4 @@
-//! The stores and the configuration on the page.
+//! Tests the stores and the configuration on the page.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -123,7 +123,7 @@ async fn the_state_of_the_circuit_breaker_is_shown() {
         let charge = ChargeRequest::new(policy.clone(), Bytes::new());
         assert!(calls.decide(&CallRequest::new(Operation::Acquire, [charge])).await.is_err());
     }
-    // The breaker is open for a microsecond. Then it is half-open.
+    // The breaker is open for a microsecond, and then half-open.
     while activity.snapshot(&LimitsQuery::default())["stores"][0]["breaker"] == "open" {
         tokio::task::yield_now().await;
     }
@@ -189,10 +189,8 @@ fn what_is_done_when_a_store_fails_is_shown() {
     }
 }
 
-/// The delay of a [`Slow`] layer.
 const DELAY: Duration = Duration::from_millis(20);
 
-/// A layer that delays each call.
 #[derive(Debug)]
 struct Slow;
 
@@ -252,7 +250,7 @@ async fn times_are_those_of_what_they_stand_at_and_in_their_units() {
         () = is_probed => {}
     }
     let snapshot = activity.snapshot(&LimitsQuery::default());
-    // The bounds allow that the system clock is set during the test.
+    // The bounds allow for a change of the system clock during the test.
     let present = start_ms - 60_000..=now_ms() + 60_000;
     let times = [
         &snapshot["now_ms"],

@@ -22,8 +22,7 @@ async fn the_subjects_refused_most_come_first_with_their_limits() {
         let call = CallRequest::new(Operation::Acquire, [charge.clone()]);
         let _ = watched.calls.decide(&call).await.unwrap();
     }
-    // The subject `x` without a tenant is counted separately from the subject `x` of the tenant
-    // `acme`.
+    // The subject `x` without a tenant differs from the subject `x` of the tenant `acme`.
     watched.acquire("p: fixed-window 1/1d", b"x", 3).await;
     let expected = [
         ("shop.user", "shop|user=often", Value::Null, 10),
@@ -131,8 +130,8 @@ async fn b46_any_number_of_subjects_of_any_length_is_bounded_and_a_frequent_one_
     assert_eq!(top.len(), 20);
     assert_eq!(top[0]["subject"], "often");
     let bound = |name: &str| top[0][name].as_u64().unwrap();
-    // Each of eight shards counts about 625 subjects but has room for 64, so the count is only
-    // known between two bounds.
+    // Each of eight shards counts about 625 subjects but has room for 64, so the page shows two
+    // bounds of the count.
     assert!(bound("at_least") <= 500 && 500 <= bound("at_most"), "{}", top[0]);
     assert!(bound("at_most") - bound("at_least") < 60, "{}", top[0]);
     assert_eq!(watched.snapshot()["refused_subjects"]["refusals"], 5_500);
@@ -246,7 +245,7 @@ async fn a_slow_call_that_fails_names_its_limit_too() {
             (&json!(limit), &json!(others), &json!(subject), &json!("timeout"))
         );
     }
-    // An invalid request has no limit. The activity records it without a limit.
+    // The activity records an invalid request without a limit.
     watched.service.should_rate_limit(&request("shop", vec![])).await.unwrap_err();
 }
 

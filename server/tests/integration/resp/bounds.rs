@@ -72,7 +72,7 @@ async fn each_command_has_its_own_time() {
         (Duration::from_secs(30), Duration::from_secs(60));
     let (mut client, server) = tokio::io::duplex(256);
     let served = tokio::spawn(serve_stream(server, calls, settings));
-    // The end of each command arrives together with the beginning of the next command.
+    // The end of each command arrives with the beginning of the next command.
     for part in ["PIN", "G\r\nPIN", "G\r\n*1\r\n$4\r\nPI", "NG\r\n"] {
         client.write_all(part.as_bytes()).await.unwrap();
         tokio::time::sleep(Duration::from_secs(25)).await;
@@ -105,7 +105,8 @@ async fn a_client_that_does_not_read_its_replies_is_disconnected() {
     let mut server = Server::with(settings).await;
     let mut stream = server.stream().await;
     let command = format!("*2\r\n$4\r\nECHO\r\n$1000000\r\n{}\r\n", "x".repeat(1_000_000));
-    // The buffers of the sockets accept the first commands. Then the server disconnects the client.
+    // The first writes succeed because of the buffers of the sockets. Then the server disconnects
+    // the client.
     for _ in 0..100 {
         if stream.write_all(command.as_bytes()).await.is_err() {
             break;
@@ -152,7 +153,7 @@ async fn at_the_end_what_has_come_is_answered() {
     busy.read_exact(&mut first).await.unwrap();
     server.stop();
     assert_eq!(rest(&mut idle).await, "");
-    // The replies end with a complete reply, although the server has not read all commands.
+    // The last reply is complete, although the server has not read all commands.
     let answer = rest(&mut busy).await;
     let replies = answer.matches("*5\r\n:0\r\n:10000\r\n").count();
     assert!(replies > 0 && answer.ends_with("\r\n"), "{replies}");
@@ -172,7 +173,7 @@ fn commands_and_connections_are_counted() {
                 ask(client, line).await;
             }
             server.answer(b"*x\r\n").await;
-            // The server notices the end of the connection a moment after the client has closed it.
+            // The server notices the end of the connection only a moment later.
             let open = "tidegate_server_resp_connections 1\n";
             let ended = async {
                 while !handle.render().contains(open) {

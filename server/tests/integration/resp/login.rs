@@ -1,4 +1,4 @@
-//! Tests the commands that clients send first, and logins.
+//! Tests logins, and the commands that clients send first.
 
 use super::*;
 
@@ -99,7 +99,7 @@ async fn without_a_login_nothing_is_decided() {
     let answer = server.answer(b"HELLO 3 AUTH default s3cret SETNAME x\r\nPING\r\nQUIT\r\n").await;
     assert!(answer.starts_with("%7\r\n") && answer.ends_with("+PONG\r\n+OK\r\n"), "{answer}");
     // Before a login, arguments may have at most 16 KiB, as in Redis. After a login in the same
-    // pipeline, larger arguments are possible.
+    // pipeline, they may be larger.
     let large = format!("*2\r\n$4\r\nECHO\r\n$20000\r\n{}\r\n", "x".repeat(20_000));
     let answer = server.answer(large.as_bytes()).await;
     assert!(answer.contains("an argument has a length of 20000; 0 to 16384 are possible"));

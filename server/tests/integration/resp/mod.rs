@@ -85,8 +85,8 @@ impl Server {
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
-    // If the server has closed the socket before it received all bytes, the connection can end with
-    // a reset instead of an end of file.
+    // If the server closed the socket before it received all bytes, the connection can end with a
+    // reset.
     let _ = tokio::time::timeout(Duration::from_secs(60), read).await.unwrap();
     String::from_utf8_lossy(&answer).into_owned()
 }

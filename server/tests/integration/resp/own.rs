@@ -214,8 +214,7 @@ async fn b95_keys_tenants_and_ids_may_be_any_bytes_and_other_arguments_are_refus
     for (key, tenant) in [
         (&b"dave\xff"[..], &b"t"[..]),
         (b"dave\xfe", b"t"),
-        // These keys contain the character U+FFFD, by which lossy decoders replace invalid bytes,
-        // and a lone surrogate.
+        // The character U+FFFD, which lossy decoders write for invalid bytes, and a lone surrogate.
         (b"dave\xef\xbf\xbd", b"t"),
         (b"dave\xed\xa0\x80", b"t"),
         (b"dave\xff", b"t\xff"),

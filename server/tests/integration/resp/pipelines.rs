@@ -31,7 +31,7 @@ impl<S: Store, const MAY_WAIT: bool> Layer<S> for Batches<MAY_WAIT> {
 }
 
 /// Sends 256 commands on one connection, and then one command on another connection. Returns the
-/// sizes of the batches in their order.
+/// sizes of the batches.
 async fn batches_of_two_connections<const MAY_WAIT: bool>() -> Vec<usize> {
     let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
     let inner = MemoryStore::builder().clock(clock.clone()).build();
@@ -50,16 +50,14 @@ async fn batches_of_two_connections<const MAY_WAIT: bool>() -> Vec<usize> {
     batches.clone()
 }
 
-/// Checks that a pipeline needs only one round trip to the store if it arrives in one part. With
-/// smaller batches, it would need several.
+/// Checks that a pipeline that arrives in one part needs only one round trip to the store.
 #[tokio::test]
 async fn a_pipeline_of_256_commands_is_one_batch() {
     assert_eq!(batches_of_two_connections::<true>().await, [256, 1]);
 }
 
-/// Checks the turns of connections with a memory store: the server decides at most 4 commands of a
-/// connection per turn. So a client with one command does not wait for the whole pipeline of
-/// another client.
+/// Checks that with a memory store, the server decides at most 4 commands of a connection per turn.
+/// So a client with one command does not wait for a long pipeline of another client.
 #[tokio::test]
 async fn a_long_pipeline_delays_another_connection_by_one_turn_only() {
     let batches = batches_of_two_connections::<false>().await;

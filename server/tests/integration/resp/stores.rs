@@ -12,8 +12,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use super::*;
 use crate::scene::block_on;
 
-/// The policies refill almost nothing during a test. Therefore the few milliseconds between the
-/// decisions of the two servers change only times in replies.
+/// The policies refill almost nothing during a test, so that only times in the replies of the two
+/// servers can differ.
 const POLICIES: [&str; 6] = [
     "fixed-window 5/365d anchored",
     "sliding-log 4/365d block 30d",
@@ -94,7 +94,7 @@ fn encode(command: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the replies of a server to all commands. Each reply is a list of its lines.
+/// Returns the replies of a server to all commands, each as a list of its lines.
 async fn replies(
     store: Arc<dyn Store>,
     commands: &[Vec<String>],

@@ -1,14 +1,13 @@
-//! Tests clients that are slow, clients that do not encrypt, and many clients.
+//! Tests slow clients, clients that do not encrypt, and many clients.
 
 use super::*;
 
-/// Opens a connection, and sends nothing on it.
 async fn silent(address: SocketAddr) -> TcpStream {
     TcpStream::connect(address).await.unwrap()
 }
 
-/// Returns `true` if the server closes a connection within the time limit. Any bytes before the end
-/// are ignored.
+/// Returns `true` if the server closes a connection within the time limit, with or without an
+/// answer.
 async fn ends(mut stream: TcpStream) -> bool {
     let mut rest = Vec::new();
     timeout(PATIENCE, stream.read_to_end(&mut rest)).await.is_ok()
@@ -19,7 +18,7 @@ async fn slow_handshakes_delay_no_other_client_and_end() {
     let root = Root::new();
     let files = Files::issued(&root.issue("localhost"), "");
     let mut tls = settings(&files);
-    // The timeout is longer than the test, so that these connections stay open.
+    // The timeout is longer than the test, so that the slow connections stay open.
     tls.handshake_timeout = PATIENCE * 60;
     let server = Server::start(tls.clone()).await;
     let mut slow = vec![];
@@ -99,8 +98,7 @@ async fn handshakes_count_as_connections_and_give_their_places_back() {
     let mut first = RateLimitServiceClient::new(first);
     call(&mut first).await.unwrap();
     let slow = silent(server.address).await;
-    // The server allows two connections. It accepts the slow connection first, and refuses this
-    // one.
+    // The server allows two connections, so it refuses a third one.
     assert!(ends(silent(server.address).await).await);
     assert!(server.call(root.client(None)).await.is_err());
     call(&mut first).await.unwrap();

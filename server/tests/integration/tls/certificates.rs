@@ -25,14 +25,14 @@ impl Root {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // All roots have the same name. They differ only in their keys.
+        // All roots have the same name and differ only in their keys.
         params.distinguished_name.push(DnType::CommonName, "root");
         let key = KeyPair::generate().unwrap();
         Self { certificate: params.self_signed(&key).unwrap(), issuer: Issuer::new(params, key) }
     }
 
-    /// Creates an intermediate authority whose certificate this root has signed. Also returns the
-    /// certificate (PEM).
+    /// Creates an intermediate authority that this root has signed. Also returns its certificate
+    /// (PEM).
     pub(crate) fn intermediate(&self) -> (Self, String) {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -95,8 +95,8 @@ impl Issued {
     }
 }
 
-/// A directory like a mounted Kubernetes Secret. The files are links into `..data`. This is a link
-/// too, and a swap points it to another folder.
+/// A directory like a mounted Kubernetes Secret: the files are links into `..data`, which is a link
+/// to a folder. A swap points `..data` to another folder.
 pub(crate) struct Files {
     directory: tempfile::TempDir,
 }

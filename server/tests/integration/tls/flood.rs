@@ -9,8 +9,8 @@ use super::*;
 use crate::hostile::many::{TURN, memory_of, places};
 use crate::program::settings;
 
-/// The maximum memory of the server for an incomplete handshake, in bytes. The bound is wide enough
-/// for a build without optimizations.
+/// The maximum memory of the server for an incomplete handshake, in bytes, in a build without
+/// optimizations.
 const MAX_HANDSHAKE_BYTES: usize = 100 << 10;
 
 #[tokio::test]

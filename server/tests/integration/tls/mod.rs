@@ -41,10 +41,8 @@ use certificates::{Files, Root};
 
 const CONFIG: &str = "domain: d\ndescriptors: [{key: a, policy: gcra 1_000_000/s}]\n";
 
-/// The maximum time for any step. Most tests need milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns settings with the certificate and the key of these files.
 fn settings(files: &Files) -> TlsSettings {
     TlsSettings::new(files.path("tls.crt"), files.path("tls.key"))
 }
@@ -63,7 +61,6 @@ async fn listener(protocol: Protocol, settings: TlsSettings) -> (Listener, Tls, 
     (Listener::encrypted(tcp, tls.clone()), tls, address)
 }
 
-/// A gRPC server.
 struct Server {
     address: SocketAddr,
     tls: Tls,
@@ -86,7 +83,6 @@ impl Server {
         Self { address, tls, stop: Some(stop), task }
     }
 
-    /// Makes one call over a new connection.
     async fn call(&self, client: ClientConfig) -> Result<(), Status> {
         let mut client = RateLimitServiceClient::new(channel(self.address, client).await?);
         call(&mut client).await
@@ -146,7 +142,6 @@ async fn answer(
     Ok(String::from_utf8(answer).unwrap())
 }
 
-/// Waits until a condition is true.
 async fn until(mut holds: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !holds().await {

@@ -10,7 +10,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use super::*;
 use crate::program::{program, settings};
 
-/// Writes limits to a directory. Returns the command of the program with these limits and with free
+/// Writes limits to a directory. Returns the command of the program with these limits and free
 /// ports.
 pub(super) fn with_limits(directory: &Path) -> Command {
     fs::write(directory.join("a.yaml"), CONFIG).unwrap();
@@ -113,7 +113,6 @@ impl Running {
         }
     }
 
-    /// Returns the next line of standard error that contains a text.
     async fn says(&mut self, text: &str) -> String {
         loop {
             let line = timeout(PATIENCE, self.errors.next_line()).await.unwrap().unwrap();
@@ -125,7 +124,7 @@ impl Running {
     }
 
     /// Waits for one line about certificates for each of the three listeners. Returns the lines in
-    /// the order of the names of the listeners.
+    /// the order of the listeners' names.
     async fn says_of_each(&mut self) -> [String; 3] {
         let mut lines = [(); 3].map(|()| String::new());
         for line in &mut lines {
@@ -144,8 +143,8 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
     let (root, clients) = (Root::new(), Root::new());
     let mut program = with_limits(directory.path());
     program.env("GRPC_SERVER_USE_TLS", "true");
-    // Each port has its own certificate files. Its client certificates must contain the name of the
-    // port.
+    // Each port has its own certificate files, and requires client certificates with the name of
+    // the port.
     let names = ["grpc", "http", "resp"];
     let issued = names.map(|_| root.issue("localhost"));
     let files = issued.each_ref().map(|issued| Files::issued(issued, &clients.pem()));

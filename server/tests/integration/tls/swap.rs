@@ -29,7 +29,7 @@ impl Follower {
         Self { reports, task }
     }
 
-    /// Waits until there are reports. Removes and returns all of them.
+    /// Waits until there are reports, and takes them.
     async fn reports(&self) -> Vec<String> {
         until(async || !self.reports.lock().unwrap().is_empty()).await;
         std::mem::take(&mut *self.reports.lock().unwrap())
@@ -60,11 +60,11 @@ async fn certificates_are_swapped_under_load_and_no_call_fails() {
             tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
                     if index % 2 == 0 {
-                        // The tasks with even numbers make all calls on one connection, which stays
-                        // open during the swaps.
+                        // Half of the tasks make all calls on one connection, which stays open
+                        // during the swaps.
                         call(&mut kept).await.unwrap();
                     } else {
-                        // The tasks with odd numbers open a new connection for each call.
+                        // The other tasks open a new connection for each call.
                         let channel = super::channel(address, client.clone()).await.unwrap();
                         call(&mut RateLimitServiceClient::new(channel)).await.unwrap();
                     }
@@ -104,8 +104,8 @@ async fn files_that_are_not_valid_change_nothing_and_are_reported_once() {
         files.swap(certificate_pem, key, "");
         let reports = follower.reports().await;
         assert!(reports.len() == 1 && reports[0].contains(why), "{reports:?}");
-        // The server does not report files that are written again with the same contents. So the
-        // next report is about the next swap.
+        // The server reports nothing when the same contents are written again, so the next report
+        // is about the next swap.
         files.swap(certificate_pem, key, "");
         assert_eq!(certificate(server.address, root.client(None)).await, issued.der());
     }
@@ -164,8 +164,7 @@ async fn files_that_are_written_one_after_the_other_are_loaded_together() {
     let files = Files::issued(&root.issue("localhost"), "");
     let tls = Tls::open(Protocol::Http, settings(&files)).unwrap();
     let follower = Follower::new(&tls);
-    // The server reads the files once per interval. After half an interval, the test writes between
-    // two reads.
+    // The server reads the files once per interval, and the test writes between two reads.
     tokio::time::sleep(INTERVAL / 2).await;
     let new = root.issue("localhost");
     for (name, text) in [("tls.crt", &new.certificate), ("tls.key", &new.key)] {

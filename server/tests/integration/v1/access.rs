@@ -36,7 +36,7 @@ async fn a_login_is_a_user_and_a_password_or_the_default_users_password_alone() 
         (&default, "s3:cret", 401),
         (&default, "", 401),
         (&named, "Basic YXBwOnMzY3JldA==", 200),
-        // These two logins have the users `default` and `ap`. The right user is `app`.
+        // The users of these two logins are `default` and `ap`. The right user is `app`.
         (&named, "Basic ZGVmYXVsdDpzM2NyZXQ=", 401),
         (&named, "Basic YXA6czNjcmV0", 401),
         (&named, "Bearer s3cret", 401),
@@ -100,7 +100,7 @@ async fn without_a_login_no_body_is_read() {
     client.send(head).await;
     assert_eq!(client.answer().await.unwrap().status, 401);
     assert_eq!(client.answer().await, None);
-    // The server closes the connection even if the whole request has arrived, so that each guess
+    // The server closes the connection although the whole request has arrived, so that each guess
     // costs a connection.
     let mut client = server.client().await;
     assert_eq!(client.call("POST", "/v1/peek", JSON, BODY).await.status, 401);
@@ -170,7 +170,7 @@ async fn a_store_that_does_not_decide_is_a_503_or_what_the_settings_say() {
     let degraded = share.post("acquire", body).await;
     assert_eq!((degraded.status, &degraded.json()["degraded"]), (200, &json!("fell-back")));
     assert_eq!(share.post("acquire", body).await.status, 429);
-    // A third of this limit of 2 rounds down to 0, so the server admits nothing.
+    // A third of the limit of 2 rounds down to 0, so the server admits nothing.
     let body = r#"{"policy": "fixed-window 2/365d", "subject": "a"}"#;
     assert_eq!(share.post("acquire", body).await.status, 429);
     // An invalid request is an error, regardless of the setting for errors of the store.

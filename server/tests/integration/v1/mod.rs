@@ -74,7 +74,6 @@ impl Server {
     }
 }
 
-/// Returns the OpenAPI document, which describes the routes.
 fn document() -> Value {
     serde_json::from_str(OPENAPI).unwrap()
 }

@@ -1,5 +1,5 @@
-//! Checks answers against the schemas of the OpenAPI document. The checks support only the keywords
-//! of JSON Schema that the document uses.
+//! Checks answers against the schemas of the OpenAPI document. Only the keywords of JSON Schema
+//! that the document uses are supported.
 
 use serde_json::{Map, Value};
 
@@ -29,8 +29,8 @@ pub(crate) fn check(path: &str, method: &str, answer: &Answer) {
     }
 }
 
-/// Returns the part of the OpenAPI document to which a `$ref` refers. Returns a value without a
-/// `$ref` unchanged.
+/// Returns the part of the OpenAPI document to which a `$ref` refers, or the value itself if it has
+/// no `$ref`.
 pub(crate) fn resolve<'v>(document: &'v Value, value: &'v Value) -> &'v Value {
     match value["$ref"].as_str() {
         Some(reference) => document.pointer(reference.strip_prefix('#').unwrap()).unwrap(),
@@ -38,7 +38,7 @@ pub(crate) fn resolve<'v>(document: &'v Value, value: &'v Value) -> &'v Value {
     }
 }
 
-/// Checks that a value matches a JSON schema. Ignores all keywords that the code below does not
+/// Checks that a value matches a JSON schema. Ignores all keywords that this function does not
 /// name.
 pub(crate) fn validate(
     document: &Value,

@@ -86,7 +86,7 @@ async fn a_server_that_sends_what_it_was_refused_again_and_again_is_read_slowly(
     peer.send("1", "n0", &[per_day(1)]);
     peer.accepted("1", "n0").await;
     let start = Instant::now();
-    // The client pauses between these invalid responses for 100, 200, 400 and 800 ms.
+    // The client pauses for 100, 200, 400 and 800 ms between these invalid responses.
     for round in 1..=5 {
         let nonce = format!("n{round}");
         peer.send("2", &nonce, &[bad()]);
@@ -94,8 +94,8 @@ async fn a_server_that_sends_what_it_was_refused_again_and_again_is_read_slowly(
     }
     assert!(start.elapsed() >= Duration::from_millis(1_500), "{:?}", start.elapsed());
     assert_eq!(client.limit().await, "1/DAY");
-    // After the pause, the client loads valid limits, and its next pauses are short again. The test
-    // measures up to five pauses and uses the shortest, because the machine may be busy.
+    // Valid limits make the next pause short again. The test uses the shortest of five pauses,
+    // because the machine may be busy.
     let mut shortest = Duration::MAX;
     for n in 1..=5 {
         peer.send("3", "good", &[per_day(n)]);
@@ -207,7 +207,6 @@ async fn what_is_no_server_of_grpc_is_an_error_and_asked_again() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut client = Client::start(settings(listener.local_addr().unwrap()));
     for answer in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n", b""] {
-        // The client makes one connection per attempt, and then waits.
         let (mut stream, _) = within(listener.accept()).await.unwrap();
         let _ = stream.write_all(answer).await;
         drop(stream);

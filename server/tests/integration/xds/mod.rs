@@ -1,4 +1,4 @@
-//! Tests limits from a management server in the process of the tests. The tests control the server
+//! Tests limits from a management server in the process of the tests, which controls the server
 //! step by step.
 
 mod connections;
@@ -43,7 +43,6 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::scene::{START, descriptor, limit, request};
 
-/// The maximum time for any step. Most tests need milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
@@ -53,7 +52,6 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
 type Sent = Result<DiscoveryResponse, Status>;
 type Responses = Pin<Box<dyn futures_util::Stream<Item = Sent> + Send>>;
 
-/// A management server.
 struct Management {
     address: SocketAddr,
     streams: mpsc::UnboundedReceiver<Peer>,
@@ -271,8 +269,8 @@ fn limited(key: &str, requests_per_unit: u32, unit: i32) -> RateLimitDescriptor 
     }
 }
 
-/// Returns the domain `d` with a limit of `n` per day on entries `a`. [`Client::limit`] returns
-/// this limit as `n/DAY`.
+/// Returns the domain `d` with a limit of `n` per day on entries `a`, which [`Client::limit`] shows
+/// as `n/DAY`.
 fn per_day(n: u32) -> RateLimitConfig {
     config("d", vec![limited("a", n, DAY)])
 }

@@ -1,4 +1,4 @@
-//! The program with a management server.
+//! Tests the program with a management server.
 
 use std::process::Output;
 

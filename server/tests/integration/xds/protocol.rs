@@ -37,8 +37,8 @@ async fn a_response_is_answered_by_its_nonce_and_the_version_in_force() {
     peer.accepted("2", "n2").await;
     peer.send("3", "n3", &[bad()]);
     assert_eq!(peer.refused("2", "n3").await, BAD);
-    // The management server repeats a version and a nonce with other limits. The client loads these
-    // limits.
+    // The management server repeats a version and a nonce with other limits, which the client
+    // loads.
     peer.send("2", "n2", &[per_day(3)]);
     peer.accepted("2", "n2").await;
     assert_eq!(client.limit().await, "3/DAY");
@@ -77,7 +77,7 @@ async fn responses_of_other_types_are_ignored() {
     }
     peer.send("2", "n2", &[bad()]);
     peer.accepted("1", "n1").await;
-    // The client ignored the responses of other types, so their version 9 is not in force.
+    // The client ignores responses of other types, so their version 9 is not in force.
     peer.refused("1", "n2").await;
     assert_eq!(client.limit().await, "1/DAY");
     assert!(matches!(client.event().await, Event::Connected));
@@ -139,9 +139,9 @@ async fn a_new_stream_begins_with_no_version_of_an_earlier_one() {
     peer.send("5", "n1", &[per_day(1)]);
     peer.accepted("5", "n1").await;
     drop(peer);
-    // On a new stream, the client must not send version 5: a restarted management server counts its
-    // versions from 1, and can use 5 for other limits. An empty version is wrong too, because
-    // go-control-plane without limits would then not respond.
+    // On a new stream, version 5 would be wrong: a restarted management server counts its versions
+    // from 1, and can use 5 for other limits. An empty version would be wrong too: go-control-plane
+    // without limits would not respond to it.
     for n in 2..=3 {
         let (mut peer, request) = server.stream().await;
         assert_eq!((&*request.version_info, &*request.response_nonce), (EARLIER, ""));

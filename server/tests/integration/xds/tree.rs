@@ -202,7 +202,6 @@ proptest! {
         }
     }
 
-    /// Checks that arbitrary bytes cause no panic.
     #[test]
     fn bytes_are_limits_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(resource) = RateLimitConfig::decode(&*bytes) {
@@ -267,8 +266,8 @@ fn nested(levels: usize) -> RateLimitConfig {
 
 #[test]
 fn depth_and_size_are_bounded_as_those_of_files() {
-    // The maximum depth is 64 lists and maps. Each level of descriptors is a list and a map. The
-    // file and the limit are maps too, so 31 levels are possible.
+    // The maximum depth is 64 lists and maps. Each level of descriptors is a list and a map, and
+    // the file and the limit are maps too, so 31 levels are possible.
     for (levels, is_possible) in [(31, true), (32, false)] {
         let (file, resource) = (file(&nested(levels)), nested(levels));
         let file = Config::from_files(&[file], SameDomain::Refuse);
@@ -283,7 +282,7 @@ fn depth_and_size_are_bounded_as_those_of_files() {
     assert!(RateLimitConfig::decode(&*bytes).is_err());
 
     // Each descriptor counts as one value, a map. The resource has five other values: a map, two
-    // keys, the domain and the list. The maximum is 500,000 values.
+    // keys, the domain and the list.
     for (descriptors, message) in [
         (499_995, "descriptor has empty key"),
         (499_996, "error loading config file: the resource has more than 500000 values"),

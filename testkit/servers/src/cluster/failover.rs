@@ -7,9 +7,9 @@ use super::view::View;
 use crate::error::Error;
 use crate::wait::eventually;
 
-/// The maximum time of one attempt to fail over. A replica abandons a failover after 5 s. This
-/// happens, for example, if the same slots failed over a moment ago, because the other primaries
-/// vote again for these slots only after two node timeouts.
+/// The maximum time of one attempt to fail over. A replica abandons an attempt after 5 s, for
+/// example if the same slots failed over a moment ago: the other primaries vote again for these
+/// slots only after two node timeouts.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(6);
 const ATTEMPTS: u8 = 4;
 

@@ -83,7 +83,7 @@ pub(super) async fn promote(cluster: &Cluster, plan: &Plan) -> Result<(), Error>
         let is_known = |view: &View| view.at_port(node.port()).is_some_and(Member::is_primary);
         all_see(cluster, "a node to be known as a primary", is_known).await?;
     }
-    // From here on, the node timeout can be short. Before, a short timeout would have made the
+    // Only now, the node timeout can be short. Earlier, a short timeout would have made the
     // stand-ins (primaries that do not exist) count as dead, because they never answer. A long
     // timeout would delay the next steps, because nodes announce themselves at this period.
     cluster.launcher.settle(cluster.nodes()).await?;

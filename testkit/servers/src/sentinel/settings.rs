@@ -9,8 +9,8 @@ use crate::redis::Redis;
 const QUORUM: &str = "2";
 
 /// The periods of the sentinels' timers, in ms. With the default periods, a group needs many
-/// seconds to discover its servers and to fail over. A slow machine can trigger the safety mode of
-/// sentinels (TILT). With these periods, this mode ends after 1 s.
+/// seconds to discover its servers and to fail over. A slow machine can trigger the safety mode
+/// TILT of the sentinels, which here ends after 1 s.
 ///
 /// With a shorter ping period, failovers would fail. A sentinel promotes a replica only if the last
 /// INFO reply of the replica is not older than 5 ping periods. While the primary is down, a

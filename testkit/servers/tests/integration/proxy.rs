@@ -258,8 +258,8 @@ async fn a_dropped_proxy_ends_its_connections_and_frees_its_port() {
     let port = proxy.port();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     drop(proxy);
-    // If the proxy was dropped before it accepted the connection, the system has reset the
-    // connection. If the proxy had accepted the connection, the drop has closed it in order.
+    // If the proxy had accepted the connection, dropping the proxy has closed the connection in
+    // order. Otherwise, the system has reset the connection.
     assert!(read(&mut stream).await.map_or(true, |end| end.is_empty()));
     let refused = async || TcpStream::connect(("127.0.0.1", port)).await.err();
     eventually(SOON, "the port to be free", refused).await.unwrap();

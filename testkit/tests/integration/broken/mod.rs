@@ -275,8 +275,7 @@ impl Broken {
                 let _ = self.decide_now(&Call::new(lift, &charges))?;
             }
             Defect::SlidesOnHits if operation == Operation::Acquire => {
-                // The store refunds the usage and charges the same usage again, so that the window
-                // starts again.
+                // To restart the window, the store refunds the usage and charges it again.
                 for charge in &charges {
                     let peek = self.decide_now(&Call::new(Operation::Peek, &[charge.cost(0)]))?;
                     let used = charge.policy.limit() - peek.verdicts()[0].remaining();

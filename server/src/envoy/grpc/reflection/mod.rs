@@ -16,14 +16,14 @@ fn builder<'b>() -> Builder<'b> {
         pb::v1::FILE_DESCRIPTOR_SET,
         pb::v1alpha::FILE_DESCRIPTOR_SET,
     ];
-    // `sets` already contains both versions of the reflection service, so that each version lists
-    // both. The builder would add only one version.
+    // `sets` contains both versions of the reflection service, so that each version lists both. The
+    // builder by itself would add only one version.
     let builder = Builder::configure().include_reflection_service(false);
     sets.into_iter().fold(builder, Builder::register_encoded_file_descriptor_set)
 }
 
-/// Returns the service `grpc.reflection.v1.ServerReflection`. Returns `None` if the descriptors are
-/// not valid; a test checks that they are valid.
+/// Returns the service `grpc.reflection.v1.ServerReflection`. Returns `None` if a
+/// `FileDescriptorSet` is not valid; a test checks that all are valid.
 pub(crate) fn service() -> Option<v1::ServerReflectionServer<impl v1::ServerReflection>> {
     builder().build_v1().ok()
 }
