@@ -30,7 +30,7 @@ impl Inner {
     }
 
     /// Decides several calls. All keys of each call must be in one slot, and different calls can be
-    /// in different slots. The calls of one slot are sent in order.
+    /// in different slots. The calls of one slot are sent in the order of `calls`.
     pub(crate) async fn decide_in_slots(
         &self,
         calls: &[Call<'_>],

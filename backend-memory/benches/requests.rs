@@ -1,5 +1,5 @@
 //! Measures requests on a limiter: requests with one subject, requests with several subjects, and
-//! requests that bring their own policy.
+//! requests that contain their own policy.
 //!
 //! ```sh
 //! cargo bench -p tidegate-memory --bench requests

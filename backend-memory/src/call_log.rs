@@ -23,8 +23,8 @@ const CALLS_PER_SHARD: usize = 4096;
 const MAX_FORGOTTEN: usize = 4;
 
 /// An upper bound on the number of bytes that a remembered call uses, without the heap bytes of its
-/// decision. The bound assumes that the hash map has its lowest load (7 of 16 entries, after the
-/// map has grown), and that the nodes of the B-tree are half full.
+/// decision. The bound assumes the worst case: the hash map has its lowest load (7 of 16 entries,
+/// after the map has grown), and the nodes of the B-tree are half full.
 const CALL_BYTES: usize =
     (size_of::<(Key, RememberedCall)>() + 1) * 16 / 7 + 2 * size_of::<(u64, Key)>();
 

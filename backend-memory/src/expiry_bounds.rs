@@ -40,8 +40,9 @@ impl MinExpiry {
 
 const GROUP: usize = 16;
 
-/// Lower bounds on the expiry times of the entries of a table. Each group of 16 blocks has a bound.
-/// Each block of 8 slots has its own bound only after the table had to evict an entry.
+/// Lower bounds on the expiry times of the entries of a table. A block is 8 slots, and a group is
+/// 16 blocks. Each group has a bound. A block has its own bound only after the table had to evict
+/// an entry.
 ///
 /// One slice stores the expiry bounds of a table, in four parts:
 ///

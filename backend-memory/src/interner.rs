@@ -134,8 +134,8 @@ impl PolicyInterner {
     }
 }
 
-// This function is not inlined, because it is rarely called: two equal policies are usually the
-// same object.
+// This function is not inlined, because it is called only for different objects, and two equal
+// policies are usually the same object.
 #[cold]
 #[inline(never)]
 fn is_equal(one: &Policy, other: &Policy) -> bool {

@@ -11,8 +11,8 @@
 //! StoredKey    key          key      key           length   flags|0x80  policy id
 //! ```
 //!
-//! If bit 0 of the flags is set, the key has a tenant. Such a key begins with one byte for the
-//! length of the tenant, then the tenant, then the subject.
+//! If bit 0 of byte 21 (the flags) is set, the key has a tenant. Such a key begins with one byte
+//! for the length of the tenant, then the tenant, then the subject.
 
 use std::num::NonZeroU64;
 
@@ -22,8 +22,8 @@ use crate::interner::PolicyId;
 pub(crate) struct ShortKey {
     pub(crate) low: u64,
     pub(crate) middle: u64,
-    /// The low six bytes contain the last four bytes of the key, the length of the key, and the
-    /// flag for a tenant. The two high bytes are 0.
+    /// The low six bytes of this word contain the last four bytes of the key, the length of the
+    /// key, and the flag for a tenant. The two high bytes are 0.
     pub(crate) rest: u64,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct StoredKey {
     low: u64,
     middle: u64,
     /// The same as [`ShortKey::rest`], with [`STORED_BIT`], and with the policy id in the two high
-    /// bytes. This number is never 0, because the compiler uses 0 to represent the other variant of
+    /// bytes. This number is never 0, so that the compiler can use 0 for the other variant of
     /// `Slot`.
     rest: NonZeroU64,
 }
@@ -200,7 +200,8 @@ impl Key {
 pub(crate) struct LongKey(Box<[u8]>);
 
 impl LongKey {
-    /// The bytes before the tenant: the policy id and the length of the tenant.
+    /// The number of bytes before the tenant. These bytes contain the policy id and the length of
+    /// the tenant.
     const HEADER: usize = 2 + 4;
 
     pub(crate) fn new(policy: PolicyId, tenant: &[u8], subject: &[u8]) -> Self {

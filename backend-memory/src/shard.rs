@@ -56,15 +56,15 @@ pub(crate) enum MissReason {
     Unknown,
 }
 
-/// The number of calls on a part of the store (shard) per sweep. A sweep visits one group of 128
-/// slots in this shard, and one group in another shard, because a shard without calls would
-/// otherwise keep its expired states. So sweeps visit 4 slots per call, and a call fills at most
-/// one slot per charge.
+/// The number of calls on a part of the store (shard) per sweep. A sweep visits a group of 128
+/// slots in this shard, and a group in another shard, because a shard without calls would otherwise
+/// keep its expired states. So sweeps visit 256 slots per 64 calls, and a call fills at most one
+/// slot per charge.
 const CALLS_PER_SWEEP: u32 = 64;
 
 /// The time in µs for which a sweep keeps a recovered state. If the subject of a fast limit makes
-/// another call within this time, the state is still in the table. An insertion would take twice as
-/// long. A full shard removes recovered states earlier.
+/// another call within this time, the call finds the state. To insert the state again would take
+/// twice as long. A full shard removes recovered states earlier.
 const KEPT_RECOVERED: u64 = 100_000;
 
 /// The maximum number of evictions before the lock of the shard is released.

@@ -113,7 +113,6 @@ impl<T: Default> Table<T> {
         self.len as usize
     }
 
-    /// Returns the maximum number of entries.
     pub(crate) fn max_len(&self) -> usize {
         self.max_len as usize
     }
@@ -424,7 +423,6 @@ impl<T: Default> Table<T> {
         self.slots.get(index).filter(|_| self.tags[index] != 0)
     }
 
-    /// Returns the indices of the slots of a block.
     fn block(&self, block: usize) -> Range<usize> {
         block * BLOCK..((block + 1) * BLOCK).min(self.slots.len())
     }
@@ -438,7 +436,7 @@ impl<T: Default> Table<T> {
         self.slots = std::iter::repeat_with(T::default).take(slots).collect();
         self.bounds = ExpiryBounds::new(slots.div_ceil(BLOCK));
         (self.len, self.sweep_cursor, self.evict_cursor) = (0, 0, 0);
-        // The new slots from the index `end` on are always free.
+        // All new slots from the index `end` on are still free.
         let mut end = 0;
         for (index, (entry, tag)) in old.into_iter().zip(tags).enumerate() {
             if tag != 0 {

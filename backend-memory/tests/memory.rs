@@ -138,7 +138,7 @@ fn recovered_states_make_room_immediately() {
 }
 
 /// With 4,000 subjects in one shard, many pairs of subjects have the same tag (16 bits of the hash)
-/// in the table.
+/// in the table. Each subject must still have its own state.
 #[test]
 fn no_two_subjects_share_a_state_in_a_shard_of_mixed_slots() {
     let policies = [
@@ -285,7 +285,8 @@ fn a_call_on_a_full_store_writes_each_of_its_states_and_no_other() {
             let cost = u64::from(decision.is_allowed());
             let before = known.insert((index, random % 7), left);
             let fresh = policies[index].limit() - cost;
-            // No time has passed since `known` was filled, so nothing was refilled.
+            // The test clears `known` when the clock advances. So nothing was refilled since
+            // `before`.
             let is_kept = before.is_some_and(|before| left == before.saturating_sub(cost));
             assert!(is_kept || left == fresh, "{before:?}, {left} for {}", policies[index]);
         }
@@ -331,7 +332,8 @@ fn logs_and_long_subjects_stay_within_the_heap_bound() {
     };
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!((25..40).contains(&admitted), "{admitted} logs of about 300 bytes in 10,000");
-    // The state of a short subject in a fixed window needs no heap bytes, so it still fits.
+    // The heap budget is used up, but the state of a short subject in a fixed window needs no heap
+    // bytes.
     assert!(acquire(&store, &policy("fixed-window 1/1m"), b"alice").unwrap().is_allowed());
     // A store that is allowed to evict admits new logs, and evicts the logs that expire first.
     let (store, _) = store_and_clock(|b| b.max_keys(1_000).max_spill_bytes(10_000));
@@ -401,7 +403,7 @@ fn b28_a_log_of_a_million_records_is_exact() {
         assert!(acquire(&store, &log, b"a").unwrap().is_allowed(), "{n}");
         clock.advance(Duration::from_micros(1));
     }
-    // The first request in the log is one second old, so it no longer counts.
+    // The first request in the log is as old as the window, so it no longer counts.
     assert!(acquire(&store, &log, b"a").unwrap().is_allowed());
     let denied = acquire(&store, &log, b"a").unwrap();
     assert_eq!(denied.retry_after(), Some(Duration::from_micros(1)));

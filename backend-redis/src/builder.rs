@@ -35,7 +35,8 @@ use crate::redis_store::RedisStore;
 #[must_use]
 pub struct RedisStoreBuilder {
     url: Option<String>,
-    /// A connection that the application has made, instead of connections to the URL.
+    /// A connection that the application has made. If it is set, the store makes no connection to
+    /// the URL.
     given: Option<GivenConnection>,
     sentinel: Option<(Vec<String>, String)>,
     /// The user and the password for logins to the Sentinels. They replace the users and passwords

@@ -95,8 +95,8 @@ impl<'a> Window<'a> {
         let window = rule.window_micros();
         let State { ends, .. } = rule.take(None, 0, now, || charge.phase());
         let mut key = store.keys.key(charge);
-        // Only the key of a window ends in `%w` and two numbers, because an escaped subject does
-        // not contain `%w`.
+        // No other key ends in `%w` and two numbers, because an escaped subject does not contain
+        // `%w`.
         key.extend_from_slice(format!("%w{window}:{ends}").as_bytes());
         let (charge, rule, outcome) = (*charge, *rule, Outcome::Allowed);
         Ok(Self { charge, rule, cost, key, ends, count: 0, outcome })

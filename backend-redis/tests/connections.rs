@@ -581,7 +581,6 @@ async fn no_task_is_left_when_a_store_is_dropped() {
     for store in [&silent, &connecting] {
         drop_after(FIFTY, ledger.call(store)).await;
     }
-    // The proxy also has a task for each connection.
     assert!(tasks() > before + 8);
     drop((store, silent, connecting, proxy));
     drop(ledger);

@@ -121,7 +121,8 @@ async fn process_that_may_be_killed() {
         .unwrap();
     let charges = [Charge::new(&policy, "s")];
     let mut refused = 0;
-    // The refusals must last longer than the span of a chunk of another process.
+    // The process ends only after refusals for a second, because another process possibly returns a
+    // part of a chunk within a span of 500 ms.
     while refused < 1_000 {
         for _ in 0..10 {
             if store.decide(Call::acquire(&charges)).await.unwrap().is_allowed() {

@@ -85,7 +85,6 @@ impl Load {
         load
     }
 
-    /// Returns the calls that have been admitted so far.
     fn admitted(&self) -> HashSet<u64> {
         self.outcomes.lock().unwrap().admitted.clone()
     }
@@ -114,7 +113,6 @@ impl Load {
         std::mem::take(&mut *self.outcomes.lock().unwrap())
     }
 
-    /// Returns the future of one caller.
     fn caller(&self) -> impl Future<Output = ()> + Send + 'static {
         let (store, next, outcomes, over) =
             (self.store.clone(), self.next.clone(), self.outcomes.clone(), self.over.clone());

@@ -142,11 +142,11 @@ impl ErrorKind {
     /// still be `true` for a single error.
     #[must_use]
     pub fn is_definitely_not_charged(self) -> bool {
-        // The match has no wildcard, so that a new kind must be added here.
+        // The match has no wildcard, so that the compiler finds each new kind that is missing here.
         match self {
             Self::Timeout | Self::Unavailable | Self::Protocol => false,
-            // A script that lacks a permission can fail between two writes, after it has made some
-            // charges.
+            // A script that lacks a permission can fail between two writes. The call then has
+            // possibly made some charges.
             Self::Misconfigured => false,
             Self::ReadOnly
             | Self::Busy

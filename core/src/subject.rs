@@ -47,8 +47,8 @@ enum Bytes<'a> {
     Owned(Owned),
 }
 
-/// The bytes of a subject. Up to 40 bytes need no allocation. This is the maximum length of the
-/// text of an address, a number or a UUID.
+/// The bytes of a subject. Up to 40 bytes need no allocation, because the text of an address, a
+/// number or a UUID has at most 40 bytes.
 type Owned = SmallVec<[u8; 40]>;
 
 impl<'a> Subject<'a> {

@@ -1,4 +1,5 @@
-//! Any bytes that a client sends to the gRPC port end at most the connection of this client.
+//! Any bytes that a client sends to the gRPC port end no connection except the connection of this
+//! client.
 #![no_main]
 
 #[expect(dead_code, reason = "other targets use the rest")]

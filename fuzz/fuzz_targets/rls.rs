@@ -1,5 +1,5 @@
-//! Any request of Envoy is decided, or refused with a reason. The JSON form of the request is read
-//! as the same request.
+//! Any request of Envoy is decided, or refused with a reason. If the request is written as JSON and
+//! parsed again, it stays the same.
 #![no_main]
 
 #[expect(dead_code, reason = "other targets use the rest")]

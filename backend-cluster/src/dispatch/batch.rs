@@ -50,7 +50,7 @@ pub(crate) fn batch_group(store: &Inner, call: &Call<'_>) -> Option<u64> {
 }
 
 /// A part of a batch, which the store completes before the next part. The store first sends the
-/// calls of each slot in order, and then the calls that are sent alone.
+/// calls of each slot, in the order of the batch, and then the calls that are sent alone.
 #[derive(Debug, Default)]
 struct Wave {
     /// The calls of each slot, as indices into the batch.
@@ -63,7 +63,7 @@ struct Wave {
 }
 
 /// Splits a batch into waves, which the store decides one after the other. So two calls with a
-/// common slot, which can have a common key, are executed in order.
+/// common slot, which can have a common key, are executed in the order of the batch.
 fn waves(store: &Inner, calls: &[Call<'_>], answers: &mut Answers) -> Vec<Wave> {
     let mut waves: Vec<Wave> = vec![];
     // For each slot that a call in `alone` uses, the number of the wave after this call. It is the

@@ -123,8 +123,8 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
     }
     let call = Call::new(call.operation, &charges);
     let mut answers = send(store, call).await;
-    // If a window has ended since the peek, a slot admits these charges. The call is still refused,
-    // so the store undoes the charges.
+    // If a window has ended since the peek, a slot admits charges that the peek denied. The call is
+    // still refused, so the store undoes these charges.
     undo(store, &mut answers).await?;
     let blocked = merge(store, call, answers, None)?;
     for (place, verdict) in places.into_iter().zip(blocked.verdicts()) {
@@ -199,9 +199,9 @@ impl<'a> SlotAnswer<'a> {
                 }
             }
         }
-        // Charges of cost 0 and check-only charges change nothing, so a group of only such charges
-        // needs no undo. Any other group is undone as a whole: a charge of cost 0 can have the same
-        // key as another charge, so the undo also changes its verdict.
+        // A group of only check-only charges and charges of cost 0 has changed nothing, so it needs
+        // no undo. Any other group is undone as a whole. If one of its charges has a cost of 0 and
+        // the key of another charge, the undo also changes its verdict.
         let changes = |charge: &Charge<'_>| charge.cost > 0 && !charge.is_check_only;
         charged.retain(|group| group.charges.iter().any(changes));
         charged
@@ -330,7 +330,7 @@ fn merge(
     }
     if !failures.is_empty() {
         // If one slot was not charged and another slot was possibly charged, the call is possibly
-        // charged. So the error of the second slot is returned.
+        // charged. So the error of the possibly charged slot is returned.
         let is_uncertain = |error: &Error| !error.is_definitely_not_charged();
         let error = failures.swap_remove(failures.iter().position(is_uncertain).unwrap_or(0));
         let why =

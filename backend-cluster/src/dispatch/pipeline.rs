@@ -51,8 +51,8 @@ impl Inner {
         let Dispatched { mut completed, requests } = start;
         let send = |node_batch| self.send_batch(node_batch);
         let mut batches = self.by_node(requests);
-        // Usually there is a single batch, for example for a single call. It needs no set of
-        // concurrent futures.
+        // Usually there is a single batch, for example for a single call. A single batch needs no
+        // set of concurrent futures.
         while batches.len() == 1
             && let Some(only) = batches.pop()
         {

@@ -79,7 +79,8 @@ const MIN_BACKOFF: Duration = Duration::from_millis(4);
 const MAX_BACKOFF: Duration = Duration::from_millis(64);
 
 impl<'c, 'a> SlotRequest<'c, 'a> {
-    /// Creates the next request of a plan. Returns `None` if the plan has no further request.
+    /// Creates the next request of a plan. A plan contains the requests for some calls, which are
+    /// sent one after the other. Returns `None` if no request is left.
     ///
     /// If `now` is `Some`, the script decides at this time, and not by the clock of the node. If a
     /// call fails before it is sent, this function passes the error to `decided`.
@@ -115,7 +116,7 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
     }
 
     /// Splits a request that no node has executed. Returns one plan for each call of the request,
-    /// and then the plan for the calls that are not in this request.
+    /// and then a plan for the other calls of the original plan.
     pub(crate) fn split(self) -> impl Iterator<Item = Plan<'c, 'a>> {
         let calls: Vec<_> = self.plan.split(self.planned).collect();
         calls.into_iter().chain([self.plan])

@@ -123,7 +123,8 @@ mod tests {
         // slots bit by bit.
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// B21: all keys of a script call are in one slot, for any operation on any charges.
+        /// Without defect B21, all keys of a script call are in one slot, for any operation on any
+        /// charges.
         #[test]
         fn b21_the_keys_of_each_script_call_lie_in_one_slot(scenario in any_scenario()) {
             let keys = Keys::new("tidegate");

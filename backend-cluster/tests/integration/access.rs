@@ -89,7 +89,7 @@ fn the_time_of_each_round_trip_is_taken_by_the_script() {
         });
     });
     let series = format!("{}{{script=\"token_bucket\"}}", names::SCRIPT_SECONDS.name);
-    // If the node does not have the script yet, the first call needs two round trips. Then the
-    // recorder counts four round trips for the three calls.
+    // Each of the three calls needs one round trip. If the node does not have the script yet, the
+    // first call needs two.
     assert!((3..=4).contains(&recorder.times(&series).unwrap()));
 }

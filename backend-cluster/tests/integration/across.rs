@@ -51,8 +51,8 @@ impl Case {
             "sliding-counter 1000/1h",
             "fixed-window 1000/1h",
         ];
-        // These two policies refuse every call. The limit of the first policy is already used up,
-        // and the limit of the second policy is smaller than the cost.
+        // Both policies refuse every call: the limit of the first policy is already used up, and
+        // the limit of the second policy is smaller than the cost.
         let refusals = [("fixed-window 1/10d anchored", 1), ("fixed-window 9/10d anchored", 10)];
         shared.into_iter().flat_map(move |shared| {
             refusals.into_iter().flat_map(move |(refuses, cost)| {

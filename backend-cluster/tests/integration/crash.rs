@@ -93,8 +93,9 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
                 let charges = [Charge::new(&own[0], LOW), Charge::new(&own[1], HIGH)];
                 client.decide(Call::acquire(&charges)).await
             });
-            // The test waits until both nodes have received the charges of this client. Without the
-            // wait, `high` could use its second reply, `Nothing`, for the peek of the next client.
+            // The fake node `high` sends its replies in order. The test waits until both nodes have
+            // received the charges of this client. Otherwise, the peek of the next client could get
+            // the reply `Nothing`, which belongs to the charges of this client.
             let is_charged = async || {
                 let is_charged = used(&observer, &policies[0]).await == number;
                 (is_charged && halves.high.has_said_all()).then_some(())

@@ -106,8 +106,8 @@ async fn an_unreachable_node_does_not_affect_calls_to_other_nodes() {
     let mut listener = None;
     let events = calls_to_other_nodes(&cluster, async || {
         cluster.node(0).kill().await.unwrap();
-        // The operating system accepts connections to this port, but no process answers on these
-        // connections.
+        // The operating system accepts connections to this port, but no process reads from them or
+        // answers.
         listener = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(0).port())).unwrap());
     })
     .await;
@@ -212,7 +212,8 @@ async fn a_cluster_that_is_down_says_so_and_serves_again_when_it_is_up() {
     let tenant = tenant_at(&cluster, 2).await;
     assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
     cluster.node(0).kill().await.unwrap();
-    // The other nodes notice the failed node only after some time.
+    // The other nodes notice the failed node only after some time, so the test makes calls until a
+    // call fails.
     let failure = async || acquire(&store, &wide(), &tenant).await.err();
     let error = eventually(SOON, "CLUSTERDOWN", failure).await.unwrap();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

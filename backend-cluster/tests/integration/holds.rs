@@ -92,7 +92,7 @@ async fn a_peek_across_slots_reports_the_unspent_amounts_of_each_slot() {
 }
 
 /// The store sends each hold and each settlement of a batch alone. It must still execute the calls
-/// of the batch in order.
+/// in the order of the batch.
 #[tokio::test]
 async fn a_batch_with_holds_is_decided_in_order() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));

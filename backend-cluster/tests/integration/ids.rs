@@ -54,8 +54,8 @@ async fn an_id_of_a_call_across_slots_is_an_error_and_charges_nothing() {
     }
 }
 
-/// The store sends each call with an id alone. It must still execute the calls of the batch in
-/// order.
+/// The store sends each call with an id alone. It must still execute the calls in the order of the
+/// batch.
 #[tokio::test]
 async fn a_batch_with_ids_is_decided_in_order() {
     let (store, subjects) = scene().await;
@@ -95,7 +95,8 @@ async fn a_charge_across_slots_is_made_in_each_slot_and_its_amounts_are_in_order
         Charge::new(&p, &other).check_only(),
     ];
     let charged = store.decide(Call::new(Operation::Charge, &charges)).await.unwrap();
-    // The bucket refills one token per 9,600 s, and its debt must be repaid within 2^51 µs.
+    // The bucket refills one token per 9,600 s. Its debt must be repaid within 2^51 µs, so the debt
+    // has a maximum.
     let max = (1 << 51) / 9_600_000_000;
     assert_eq!(charged.amounts(), [20, max, 3, 0]);
     let refunded = store.decide(Call::new(Operation::Refund, &charges)).await.unwrap();

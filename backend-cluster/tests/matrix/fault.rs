@@ -95,8 +95,8 @@ impl Fault {
                 proxy.set(Mode::SwallowAnswers).await.unwrap();
                 sleep(SPAN).await;
                 proxy.set(Mode::Pass).await.unwrap();
-                // The proxy has dropped answers on these connections, so the store cannot use them
-                // again.
+                // The proxy has dropped answers on the open connections, so the store cannot use
+                // these connections again.
                 proxy.cut(End::Reset);
             }
             Self::CallersGiveUp => {

@@ -50,7 +50,7 @@ pub(crate) struct Entry {
     pub(crate) outcome: Outcome,
 }
 
-/// All calls of a row of the matrix.
+/// All calls of a row of the matrix. A row is one combination of layers, store and fault.
 pub(crate) struct Ledger {
     tenant: String,
     /// A second tenant, if the store is a cluster. The slot of this tenant is on another node than

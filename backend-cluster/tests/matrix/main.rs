@@ -65,13 +65,14 @@ const MAX_CONNECTIONS: u64 = 60;
 /// recovered.
 const CALM: Duration = Duration::from_millis(100);
 
-/// The maximum number of attempts for a row in which the store recovers too late. Such a row is
-/// repeated, because a late recovery can also mean that the machine stalled for a second. A
-/// violation that the ledger reports fails the test, even if a later attempt succeeds.
+/// The maximum number of attempts for a row of the matrix in which the store recovers too late.
+/// Such a row is repeated, because a late recovery can also mean that the machine stalled for a
+/// second. A violation that the ledger reports fails the test, even if a later attempt succeeds.
 const ATTEMPTS: usize = 3;
 
-/// Runs one row of the matrix. Returns the violations, and the time until the store decided again.
-/// The returned time is `None` if the store did not decide again in time.
+/// Runs one row of the matrix: one combination of layers, store and fault. Returns the violations,
+/// and the time until the store decided again. The time is `None` if the store did not decide again
+/// in time.
 async fn row(
     place: &Place,
     layers: Layers,
@@ -104,8 +105,8 @@ async fn row(
     (findings, took)
 }
 
-/// Runs all rows of a store. Each composition of layers has its own servers, which run its rows one
-/// after another.
+/// Tests all compositions of layers under all faults, on one kind of store. Each composition has
+/// its own servers, and the faults follow one another on these servers.
 async fn all_rows(backend: Backend) {
     let mut lanes = JoinSet::new();
     for layers in Layers::ALL {

@@ -1,4 +1,5 @@
-//! The servers of a row of the matrix, and the stores that connect to these servers.
+//! The servers for the rows of the matrix (combinations of layers, store and fault), and the stores
+//! that connect to these servers.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ pub(crate) enum Backend {
     Cluster,
 }
 
-/// The servers of a row. The store under test reaches one of them through a proxy.
+/// The servers for some rows of the matrix. The store under test reaches one of the servers through
+/// a proxy.
 pub(crate) struct Place {
     servers: Servers,
     pub(crate) proxy: Proxy,

@@ -71,9 +71,9 @@ use crate::lock::PaddedLock;
 use crate::shard::{MissReason, Shard};
 use crate::slot::{AnyKey, KeyQuery};
 
-// If `decide_out_of_line` returned a `Result<Decision, Error>`, the compiler would let it write
-// into the memory for its caller's result. Then `decide_inline` would also build its decision in
-// this memory, even if the decision is not read.
+// This type is not a `Result<Decision, Error>`. With a `Result`, the compiler would let
+// `decide_out_of_line` write into the memory for its caller's result. Then `decide_inline` would
+// also build each decision in this memory, even if the decision is not read.
 struct OutOfLine {
     decision: Result<Decision, Error>,
     _time: Timestamp,

@@ -92,9 +92,8 @@ impl<C: Clock> MemoryStore<C> {
     /// Evicts entries that use the heap, until `bytes` more bytes fit into the heap budget. Each
     /// step evicts from the shard whose heap entry expires first. The entries for the charges of
     /// `call` are kept. Returns `false` if the bytes cannot fit.
-    // The heap budget applies to the whole store. It is possible that the shard of a new entry
-    // contains no entries that use the heap, and other shards do. The function locks one shard at a
-    // time.
+    // The heap budget applies to the whole store, so the function also evicts from other shards
+    // than the shard of the new entry. It locks one shard at a time.
     #[cold]
     #[inline(never)]
     fn evict_heap_entries(&self, bytes: usize, call: &Call<'_>, now: u64) -> bool {

@@ -16,8 +16,8 @@ use crate::key::ShortKey;
 use crate::shard::Shard;
 use crate::slot::Slot;
 
-/// The maximum number of charges of a call on this path. The path compares each charge with all
-/// other charges.
+/// The maximum number of charges of a call on this path. It bounds the work, because the path
+/// compares each charge with all other charges.
 const MAX_CHARGES: usize = 64;
 
 type Few<T> = SmallVec<[T; 4]>;

@@ -177,7 +177,7 @@ impl Shared {
                 Err(Absence::Paused(error)) => return Err(error.call_error()),
             };
             // An attempt to connect ends after `connect_timeout` at the latest, but not if its
-            // runtime is blocked. So this call also has a limit of its own.
+            // runtime is blocked. So this call also stops waiting by itself, after `limit`.
             let limit = self.source.connect_timeout.saturating_add(GRACE);
             let waited = timeout(limit, outcome.wait_for(Option::is_some)).await;
             match waited.map(|ended| ended.ok().and_then(|outcome| outcome.clone())) {

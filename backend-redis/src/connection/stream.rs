@@ -32,8 +32,9 @@ const KEEPALIVE_PROBES: u32 = 3;
 #[cfg(target_os = "linux")]
 const MAX_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// The time without a read after which a connection is idle. New bytes on an idle connection most
-/// likely end the connection. Earlier, new bytes possibly belong to a reply.
+/// The time without a read after which a connection is idle. If the server sends bytes on an idle
+/// connection, it is probably about to close the connection. If the client has read more recently,
+/// the bytes possibly belong to a reply.
 const IDLE: Duration = Duration::from_millis(5);
 
 /// The maximum size of [`Activity::head`], in bytes.
@@ -225,8 +226,8 @@ pub(super) struct Stream {
     activity: Arc<Activity>,
     answers: Answers,
     last_read: Instant,
-    /// Whether the client has tried to read since a write was last postponed. A write is postponed
-    /// only if this is true.
+    /// Whether the client has tried to read since the last postponed write. If not, the next write
+    /// is not postponed.
     is_read: bool,
     /// Whether [`Activity::head`] has room for the next bytes that are read.
     is_head: bool,
@@ -248,7 +249,7 @@ impl Stream {
     fn poll_still_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.socket.peek() {
             Ok(0) => Poll::Ready(Err(closed())),
-            // With TLS, the server possibly sends messages before the end of the connection. The
+            // With TLS, the server possibly sends messages before it closes the connection. The
             // write is postponed until a read has processed these messages. During the login, the
             // client does not read before each write, so `is_read` prevents a second postponement.
             Ok(_) if self.is_read && self.last_read.elapsed() >= IDLE => {

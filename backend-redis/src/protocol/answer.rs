@@ -137,8 +137,8 @@ fn read_call(
 }
 
 /// Reads the reply to an acquire of up to the costs, in which each charge has its own state. The
-/// verdicts are the verdicts of an acquire of the amount that all policies admit or, if the call is
-/// denied, of the minimum.
+/// verdicts of an allowed call are the verdicts of an acquire of the charged amount. The verdicts
+/// of a refused call are the verdicts of an acquire of the minimum.
 fn read_up_to(
     normalized: &NormalizedCall<'_>,
     min: u64,
@@ -314,8 +314,8 @@ impl ChargeReply {
                 }
                 recovers_at
             }
-            // An end that does not fit into the value is stored as `MAX_NUMBER`. The core then
-            // computes it.
+            // If the end does not fit into the value, the script stores `MAX_NUMBER`, and the core
+            // computes the end.
             (Value::Interval { recovers_at, .. }, Rule::IntervalBucket(_))
                 if recovers_at < MAX_NUMBER =>
             {

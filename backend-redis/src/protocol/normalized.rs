@@ -92,7 +92,7 @@ impl<'a> NormalizedCall<'a> {
     }
 
     /// Returns, for each charge of the call, the value of its key. `values` has one value for each
-    /// charge in `charges`.
+    /// key, in the order of `charges`.
     pub(super) fn each<T: Copy>(&self, values: &[T]) -> impl Iterator<Item = T> {
         let count = if self.places.is_empty() { values.len() } else { self.places.len() };
         (0..count).filter_map(|n| values.get(self.places.get(n).copied().unwrap_or(n)).copied())

@@ -18,7 +18,7 @@ const _: () = assert!(
 #[derive(Debug, Default)]
 pub(super) struct HoldsReply {
     pub(super) unspent: u64,
-    /// The open holds on the state, if the wait depends on their lapses.
+    /// The open holds on the state, or `None` if the wait does not depend on their lapses.
     pub(super) open: Option<Box<OpenHolds>>,
 }
 

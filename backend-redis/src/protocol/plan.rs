@@ -40,7 +40,7 @@ struct Step {
 #[derive(Debug)]
 pub struct PlannedRequest<'a> {
     pub request: Request<'a>,
-    /// For each call of the request, in order, the index of the call in the plan.
+    /// The calls of the request, in order, as indices into the list of the plan.
     pub places: Places,
 }
 
@@ -293,8 +293,8 @@ mod tests {
     enum End {
         /// The request fails.
         Fails,
-        /// The reply omits the last `left_out` calls. If `undecided` is set, the reply leaves all
-        /// calls on this key undecided.
+        /// The reply omits the last `left_out` calls. If `undecided` selects a key, the reply
+        /// leaves all calls on this key undecided.
         Replies { left_out: usize, undecided: Option<Index> },
     }
 

@@ -22,8 +22,8 @@ use super::numbers::{MAX_STRING_RECORDS, is_long, numbers};
 use super::scripts::{self, RecordKind, Rule, Script, StateKind};
 use super::single_charges::{self, Parts, SingleCharges};
 
-/// The minimum time to live of the key of an id if a test sets the time: an hour, as for all other
-/// keys.
+/// The minimum time to live of a record under an id, in milliseconds, in a test that sets the time.
+/// The scripts give all other keys the same minimum.
 const MIN_MILLIS_IN_TESTS: u64 = 3_600_000;
 
 /// A script call that decides one call or several calls.

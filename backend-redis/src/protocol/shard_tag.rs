@@ -20,13 +20,14 @@ pub(super) fn end(key: &mut Vec<u8>, begins: usize, shard: Shard) {
     let first = usize::from(cell(before));
     let apart = usize::try_from(u64::from(shard.index()) * 256 / u64::from(shard.count()));
     let wanted = (first + apart.unwrap_or_default()) % 256;
-    // `first` is the part of the slots for the tag with two zero bytes at its end. A CRC is linear,
-    // so two other characters change this part by XOR with their own part.
+    // `first` is the part of the slots for the tag with two zero bytes at its end. A CRC is linear:
+    // with the two characters of part `n` at its end, the tag is in the part `first ^ n`.
     key.extend_from_slice(&PAIRS[first ^ wanted]);
 }
 
-/// Returns the number of the part of the slots (0 to 255) that contains the slot of a checksum. It
-/// is the upper 8 of the lower 14 bits of the checksum.
+/// Returns the number of the part that contains the slot of the checksum `crc`. The slots are
+/// divided into 256 equal parts, numbered from 0. A slot has 14 bits, and their upper 8 bits are
+/// the number of the part.
 const fn cell(crc: u16) -> u8 {
     let [low, high] = crc.to_le_bytes();
     high << 2 | low >> 6
@@ -48,8 +49,7 @@ const fn crc(crc: u16, bytes: &[u8]) -> u16 {
     crc
 }
 
-/// The slots are divided into 256 ranges. The table has, for each range, two characters whose slot
-/// is in the range.
+/// For each of the 256 equal parts of the slots: two characters whose slot is in this part.
 const PAIRS: [[u8; 2]; 256] = {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut pairs = [[0; 2]; 256];

@@ -55,7 +55,7 @@ pub(super) fn parts<'c, 'a: 'c>(
     calls: impl ExactSizeIterator<Item = &'c Call<'a>>,
 ) -> Option<Parts<'a>> {
     let mut groups: Vec<Group> = vec![];
-    // For each key, the index of its group, and the number of the key.
+    // The group of each key as an index into `groups`, and the index of the key in `keys`.
     let mut known: HashMap<Vec<u8>, (usize, usize)> =
         HashMap::with_capacity(calls.len().min(MAX_CHARGES));
     let mut keys: Vec<Places> = vec![];

@@ -10,7 +10,7 @@
 -- value: sums, times and numbers.
 local feet = {}
 
--- Whether the value of each key is a string, by the number of the key.
+-- Whether the value of a key is a string, indexed by the number of the key.
 local is_string = {}
 
 local load_without_holds = load_state

@@ -32,9 +32,9 @@ NO_EPOCH = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 -- The maximum number of records of a log with holds.
 MAX_RECORDS_WITH_HOLDS = 1024
 
--- Places in the record under an id, in bytes from its start. The fingerprint ends at FINGERPRINT,
--- the part that the client sends at ID_REQUEST, and the time at which the record was written at
--- ID_HEAD. In the record of a hold, the minimum begins after HOLD_HEAD.
+-- Places in the record under an id, in bytes from its start. The fingerprint ends at FINGERPRINT.
+-- The part that the client sends ends at ID_REQUEST, and the time at which the record was written
+-- ends at ID_HEAD. In the record of a hold, the minimum begins after HOLD_HEAD.
 FINGERPRINT = 21
 ID_REQUEST = 29
 ID_HEAD = 36
@@ -62,7 +62,7 @@ MODULUS = 0x20000000000000
 -- 2^51 microseconds.
 MAX_SPAN = 0x8000000000000
 
--- The minimum time to live in milliseconds, if a test sets the time.
+-- The minimum time to live of a key in milliseconds, if a test sets the time.
 MIN_TTL_IN_TESTS = 3600000
 
 -- The size in bytes of the request of single.lua for an acquire without a wait and a penalty (a

@@ -73,8 +73,9 @@ impl Form {
 impl RecordKind {
     const ALL: [Self; 3] = [Self::None, Self::Id, Self::Hold];
 
-    /// Returns the entry of a script that writes this kind of record, and the flag of this kind,
-    /// which is also a part of the variant. The entries `id` and `hold` wrap the entry `body`.
+    /// Returns the entry of a script that writes a record of the kind `self`, and the flag of the
+    /// kind. The flag is also a part of the variant. The entries `id` and `hold` wrap the entry
+    /// `body`.
     const fn entry_and_flag(self, body: &'static str) -> (&'static str, &'static str) {
         match self {
             Self::None => (body, ""),

@@ -389,8 +389,8 @@ async fn an_undo_that_changes_nothing_leaves_a_block_as_in_the_core() {
 }
 
 /// If a policy with finer ticks wrote the time of a bucket, a policy with coarser ticks counts from
-/// its next tick. The test checks the wait of a reservation. It also checks an undo, which depends
-/// on the refill since the charge.
+/// the end of the tick that contains this time. The test checks the wait of a reservation. It also
+/// checks an undo, which depends on the refill since the charge.
 #[tokio::test]
 async fn a_change_to_coarser_ticks_is_decided_as_in_the_core() {
     let both = Both::new().await;

@@ -54,7 +54,7 @@ async fn each_call_of_a_batch_is_charged_at_most_once_under_every_fault() {
     let store = Arc::new(builder.build().unwrap().coalesced());
     decided(&ledger, &store).await;
     let before = proxy.counts().commands;
-    // The callers of the second load cancel calls that wait or are in flight.
+    // The callers of `impatient` cancel calls that wait or are in flight.
     let load = Load::start(&ledger, &store, 64, None);
     let impatient = Load::start(&ledger, &store, 16, Some(Duration::from_millis(3)));
     tokio::time::sleep(TIMEOUT).await;

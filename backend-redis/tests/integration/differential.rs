@@ -115,7 +115,7 @@ async fn debt_that_recovers_in_the_next_microsecond_is_not_recovered_yet() {
 }
 
 /// Guards against a defect: the end of a debt that lasts a million days does not fit into a value.
-/// The scripts stored 2^53 µs instead, which is 228 years after the start instead of 2,738 years.
+/// The scripts stored 2^53 µs instead, so the debt ended after 228 years instead of 2,738 years.
 #[tokio::test]
 async fn a_debt_that_lasts_for_millennia_ends_as_in_the_core() {
     let (mut stores, _redis) = stores().await;

@@ -19,7 +19,7 @@ use tidegate_testkit::generate::{ClockKind, Kind, Trace, policy as any_policy, s
 
 use crate::common::{key, policy, store_at};
 
-/// B11, B15, B16: after every operation, each key has a time to live, which is bounded.
+/// Without defects B11, B15 and B16, each key has a bounded time to live after every operation.
 #[test]
 fn b11_every_key_has_a_bounded_life_after_every_operation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -31,9 +31,8 @@ fn b11_every_key_has_a_bounded_life_after_every_operation() {
         let any = |name| Kind::any().prop_flat_map(move |kind| any_policy(kind, name));
         let policies = (any("p"), any("q")).prop_map(|(p, q)| vec![p, q]);
         let scenarios = scenario(policies, ClockKind::Forwards, 40, 3);
-        // The bound is three times 2^51 µs (71 years): once for the longest window or block, once
-        // for the longest wait of a reservation, and once for the grain or the window before this
-        // wait.
+        // The bound is three times 2^51 µs (71 years). A window or block, the wait of a
+        // reservation, and a grain or window before this wait take at most 2^51 µs each.
         let bound = 3 * (1_i64 << 51) / 1_000;
         for _ in 0..100 {
             let scenario = scenarios.new_tree(&mut runner).unwrap().current();
@@ -98,8 +97,8 @@ async fn a_key_lives_until_its_state_has_recovered_and_no_longer() {
     assert!(store.now().await.unwrap() > Timestamp::from_micros(1_700_000_000_000_000));
 }
 
-/// B18: a call on a foreign value of any type fails with a clear error, and the value stays
-/// unchanged.
+/// Without defect B18, a call on a foreign value of any type fails with a clear error, and the
+/// value stays unchanged.
 #[tokio::test]
 async fn b18_a_foreign_value_is_an_error_and_stays_unchanged() {
     let redis = Redis::start().await.unwrap();
@@ -184,8 +183,8 @@ async fn a_list_with_an_element_of_another_program_is_foreign() {
     }
 }
 
-/// B20: the whole state is stored under one key. Therefore the loss of a key leads to an empty
-/// state, and never to an inconsistent state.
+/// Without defect B20, the whole state is stored under one key. So the loss of a key leads to an
+/// empty state, and never to an inconsistent state.
 #[tokio::test]
 async fn b20_a_lost_key_gives_one_fresh_limit() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));

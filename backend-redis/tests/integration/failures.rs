@@ -267,8 +267,8 @@ fn an_invalid_url_is_rejected_when_the_store_is_built() {
     }
 }
 
-/// B23: a script writes the same values, regardless of the time and the server of its execution, so
-/// that a replica has the same state.
+/// Without defect B23, a script writes the same values, regardless of when and on which server it
+/// runs, so that a replica has the same state.
 #[tokio::test]
 async fn b23_a_promoted_replica_has_the_same_state() {
     let (primary, replica) = (Redis::start().await.unwrap(), Redis::start().await.unwrap());

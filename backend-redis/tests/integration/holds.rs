@@ -242,8 +242,8 @@ async fn lapsed_holds_are_refunded_as_in_the_core_while_policies_change() {
     }
 }
 
-/// If a bucket is refilled between a hold and a later charge, the refill repays the hold. The
-/// refill must not increase the refund of the settlement.
+/// After a hold, a refill returns a part of the hold to the bucket, and a later charge possibly
+/// uses the refilled tokens. The settlement must not refund these tokens again.
 #[tokio::test]
 async fn a_hold_of_a_bucket_is_settled_as_in_the_core() {
     for text in ["p: token-bucket 3/7s burst 10", "p: token-bucket 1/4s burst 10 by-interval"] {
@@ -331,9 +331,9 @@ async fn a_lapsed_hold_is_refunded_as_of_its_lapse_and_settled_as_in_the_core() 
     }
 }
 
-/// The clock steps back after a lapse. If a call has written the state after the lapse, the refund
-/// remains. If calls have only read the state, the refund is lost, as in the core. The same is true
-/// for the record of an expired hold.
+/// The clock steps back after a hold has lapsed or expired. If a call had already written the
+/// state, the hold stays refunded or removed. If calls had only read the state, the hold is as it
+/// was before the lapse or expiry, as in the core.
 #[tokio::test]
 async fn a_lapse_stays_refunded_if_a_call_wrote_the_state() {
     let policy = policy("p: fixed-window 9/1d anchored block 5s refund-lapsed");
@@ -467,7 +467,7 @@ async fn a_hold_whose_record_is_evicted_is_replaced_by_another_with_its_id() {
     assert_eq!(used(&store, &lapses).await, 2);
 }
 
-/// If a log is a list, a settlement searches up to 128 records after the record of the hold.
+/// If a log is a list, a settlement finds the record of the hold only among the newest 128 records.
 #[tokio::test]
 async fn a_hold_of_a_long_log_is_settled_as_in_the_core() {
     for text in
@@ -607,7 +607,7 @@ async fn a_foreign_value_under_the_key_of_a_hold_is_an_error_and_stays_unchanged
         let key = Keys::new(&prefix).id_key(&charges[0], b"id");
         let valid = client.call(&[&b"GET"[..], &key]).await.unwrap();
         let Reply::Bytes(valid) = valid else { panic!("{valid:?}") };
-        // These values are a valid value that was cut off at each of its bytes.
+        // Each of these values is the beginning of a valid value.
         let mut values: Vec<Vec<&[u8]>> =
             (0..valid.len()).map(|end| vec![&b"SET"[..], &key, &valid[..end]]).collect();
         values.extend([

@@ -3,8 +3,8 @@
 //! contain the whole remaining amount.
 //!
 //! Two groups of properties are left out. Properties with windows of microseconds do not apply,
-//! because the clock of the suite stands still while Tokio's clock wakes the tasks that return
-//! chunks. Properties with peeks do not apply, because a peek counts a chunk in flight as used.
+//! because tasks return the chunks by Tokio's clock, while the clock of the suite stands still.
+//! Properties with peeks do not apply, because a peek counts a chunk in flight as used.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_redis::core::layers::{CoalescedStore, LeasedStore};

@@ -41,7 +41,7 @@ struct Step {
     operation: Action,
     cost: Cost,
     times: usize,
-    /// Whether each call charges all policies. If not, each call charges one policy.
+    /// Whether each call charges all policies. If not, each call charges only `policy`.
     all: bool,
     policy: prop::sample::Index,
     /// The number of calls in a batch. Batches of two or more calls are decided by the script for
@@ -52,11 +52,11 @@ struct Step {
 #[derive(Debug, Clone, Copy)]
 enum Passes {
     Micros(u64),
-    /// A part of ten days passes, in 64ths.
+    /// This many 64ths of ten days pass.
     Part(u64),
-    /// Time passes until this many microseconds after the end of the last `reset_after`.
+    /// The largest `reset_after` of the last decision passes, plus this many microseconds.
     Reset(i64),
-    /// The time passes until the end of the last `retry_after`.
+    /// The `retry_after` of the last decision passes.
     Retry,
 }
 
@@ -222,7 +222,8 @@ struct Scene {
     model: ModelStore,
     keys: Keys,
     client: Client,
-    /// The expiry of each key in milliseconds, by the server's clock and by the virtual clock.
+    /// The expiry of each key in milliseconds, first by the server's clock, then by the virtual
+    /// clock.
     expiries: HashMap<Vec<u8>, (Reply, u64)>,
     /// The real time at which the test last adjusted the remaining lives of all keys to the virtual
     /// clock.
@@ -429,7 +430,7 @@ async fn life_after_acquire(policy: &Policy, cost: u64, now: u64, batch_size: us
 }
 
 /// If a policy with finer ticks wrote the time of a bucket, a policy with coarser ticks counts from
-/// its next tick.
+/// the end of the tick that contains this time.
 #[tokio::test]
 async fn the_life_of_a_key_is_exact_after_a_change_to_coarser_ticks() {
     let fine = policy("p: token-bucket 50000000/30s burst 1000000000000");

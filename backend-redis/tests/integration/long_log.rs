@@ -433,8 +433,8 @@ async fn records_at_a_wrap_of_the_totals_are_undone_as_in_the_core() {
     }
 }
 
-/// A refund, and the wait of a denied call, search for a running total, within one element or over
-/// several elements. The search must also work if totals wrap around.
+/// To refund a cost, or to compute the wait of a denied call, the script searches for a record by
+/// its running total. The search must also work if totals wrap around, in a string and in a list.
 #[tokio::test]
 async fn totals_that_wrap_are_searched_as_in_the_core() {
     for (text, unit, apart) in [
@@ -506,7 +506,6 @@ async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
                 now += later;
                 clock.set(Timestamp::from_micros(now));
                 both(Operation::Acquire, Charge::new(list, &subject)).await;
-                // The records expire one by one.
                 for step in 0..records + 2 {
                     both(Operation::Peek, Charge::new(list, &subject).cost(500 - step)).await;
                     now = now.max(first + step * APART + 1_000);

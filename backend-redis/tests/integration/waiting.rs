@@ -84,13 +84,13 @@ async fn many_stores_wait_for_a_window_and_never_admit_more_than_its_limit() {
     let started = Instant::now();
     let times = admissions(&fresh_prefix(), "fixed-window 10/250ms", 3, 5).await;
     assert_eq!(times.len(), 60);
-    // Sixty admissions need six windows. At least four whole windows are between the first and the
-    // last of these windows.
+    // Sixty admissions need six windows of 250 ms. Four whole windows are between the first and the
+    // last of these windows, so the admissions take at least a second.
     assert!(started.elapsed() >= Duration::from_secs(1));
 }
 
-/// B51: places in the queue are granted in the order of the requests, regardless of the caller and
-/// the connection.
+/// Without defect B51, places in the queue are granted in the order of the requests, regardless of
+/// the caller and the connection.
 #[tokio::test]
 async fn b51_places_are_granted_first_come_first_served_across_stores() {
     let prefix = fresh_prefix();
@@ -106,8 +106,8 @@ async fn b51_places_are_granted_first_come_first_served_across_stores() {
     }
 }
 
-/// B51: if a wait for a place in the queue is cancelled, the place is refunded, regardless of the
-/// time of the cancellation.
+/// Without defect B51, a cancelled wait for a place in the queue leads to a refund of the place,
+/// regardless of the time of the cancellation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn b51_cancelled_waits_refund_their_places() {
     let prefix = fresh_prefix();
@@ -138,7 +138,8 @@ async fn b51_cancelled_waits_refund_their_places() {
     );
 }
 
-/// B52: when callers are dropped under load, their tasks and the store are dropped too.
+/// Without defect B52, when callers are dropped under load, their tasks and the store are dropped
+/// too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn b52_no_task_is_left_when_a_thousand_callers_are_dropped() {
     let limiter = limiter(&fresh_prefix(), "gcra 1/1h").await;
@@ -193,8 +194,8 @@ impl Drop for Killed {
     }
 }
 
-/// B51: if a process dies, no other process refunds its places in the queue. The places pass
-/// unused, within the longest wait of the dead process. After that, the bucket has no debt.
+/// Without defect B51, the places in the queue of a process that dies pass unused, because no other
+/// process refunds them. After the last of these places, the bucket has no debt.
 #[tokio::test]
 async fn b51_a_process_that_dies_loses_its_places_and_no_more() {
     let prefix = fresh_prefix();
@@ -206,8 +207,8 @@ async fn b51_a_process_that_dies_loses_its_places_and_no_more() {
         .stdout(Stdio::null())
         .spawn();
     let child = Killed(child.unwrap());
-    // One caller of the child process proceeds immediately, and four places are booked. The last of
-    // these places is 4 s away.
+    // One caller of the child process proceeds immediately, and the other four book places. The
+    // last place is 4 s away.
     let owed = async || limiter.subject("s").peek().await.unwrap().retry_after().unwrap();
     let booked = async || (owed().await > Duration::from_secs(3)).then_some(());
     eventually(PATIENCE, "five places to be booked", booked).await.unwrap();

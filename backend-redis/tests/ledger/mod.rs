@@ -48,7 +48,6 @@ enum Outcome {
 }
 
 impl Ledger {
-    /// Creates a ledger of calls to the server at `url`.
     pub(crate) fn new(url: &str) -> Self {
         Self::with_store(RedisStore::new(url).unwrap())
     }

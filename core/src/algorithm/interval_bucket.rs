@@ -4,9 +4,9 @@
 //! are missing from a full bucket of capacity `B`. At the end of each period, the debt shrinks by
 //! `R`. It is never below 0.
 //!
-//! The first period begins with the first charge to a full bucket. The next periods follow without
-//! a gap until the bucket is full again. So no fraction of a period is lost, regardless of the
-//! times of the requests.
+//! The first period begins with the first charge to a full bucket. Each further period begins
+//! exactly at the end of the previous period, until the bucket is full again. A request never
+//! restarts a period.
 //!
 //! Source: J. Turner, "New directions in communications" (1986), which describes a counter that is
 //! decremented periodically.
@@ -86,7 +86,8 @@ impl IntervalBucketRule {
         (debt > 0).then_some(State { anchor: state.anchor + periods * self.period.get(), debt })
     }
 
-    /// Returns the time at which `tokens` are refilled, for a state whose period began at `anchor`.
+    /// Returns the time at which the bucket has refilled `tokens` tokens, if its current period
+    /// began at `anchor`.
     #[inline]
     fn later(&self, anchor: u64, tokens: u64) -> u64 {
         anchor.saturating_add(tokens.div_ceil(self.refill.get()).saturating_mul(self.period.get()))
@@ -149,9 +150,9 @@ impl Algorithm for IntervalBucketRule {
     /// of the state. The undo of a [bucket with continuous refill](super::token_bucket) explains
     /// the reason.
     ///
-    /// The last refill before this write happened at `anchor` or earlier, and two refills are at
-    /// least one period apart. So before the write, the charge was followed by at most `(anchor −
-    /// at) / period` refills, rounded up.
+    /// `anchor` is the start of the period in which the state was last written, and `at` is the
+    /// time of the charge. Between the charge and the last write, the bucket was refilled at most
+    /// `(anchor − at) / period` times, rounded up.
     fn undo(
         &self,
         state: &mut Option<State>,
@@ -160,8 +161,8 @@ impl Algorithm for IntervalBucketRule {
         now: u64,
     ) -> Option<u64> {
         let (written, current) = ((*state)?, self.at(*state, now)?);
-        // A charge at the time `at` writes a state whose period ends after `at`. So this state does
-        // not contain the charge.
+        // A charge at the time `at` writes a state whose period ends after `at`. So if the period
+        // of the stored state ends at `at` or earlier, the state does not contain the charge.
         if at.saturating_sub(written.anchor) >= self.period.get() {
             return None;
         }

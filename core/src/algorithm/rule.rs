@@ -24,8 +24,9 @@ pub enum Rule {
     IntervalBucket(IntervalBucketRule),
 }
 
-/// Evaluates an expression with the rule of any algorithm. The caller can give a second expression
-/// for the sliding log, because the state of a log cannot be packed into two words.
+/// Matches a rule, and evaluates the same expression for each algorithm. The caller can give
+/// another expression for the sliding log, because the state of a log cannot be packed into two
+/// words.
 macro_rules! dispatch {
     ($rule:expr, |$any:ident| $expression:expr) => {
         dispatch!($rule, |$any| $expression, log $any => $expression)

@@ -136,9 +136,9 @@ impl Algorithm for SlidingCounterRule {
         let Some(State { ends, previous, current }) = self.roll(state.copied(), now) else {
             return Wait::ZERO;
         };
-        // The cost is admitted if `prev·(W − e) ≤ (L − c − cur)·W`. If `cur` exceeds `L − c`, this
-        // is not possible in the current window. In the next window, the count `cur` becomes
-        // `prev`, and the new `cur` is 0.
+        // The cost is admitted if `prev·(W − e) ≤ (L − c − cur)·W`. If `cur` exceeds `L − c`, the
+        // current window cannot admit the cost. In the next window, the count `cur` becomes `prev`,
+        // and the new `cur` is 0.
         let (fading, room, ends) = match max_before.checked_sub(current) {
             Some(room) => (previous, room, ends),
             None => (current, max_before, ends + self.window_micros()),

@@ -102,8 +102,9 @@ impl SlidingLogRule {
         // records have expired.
         let last_to_expire = state.records.partition_point(|record| {
             let dropped = record.total.wrapping_sub(before);
-            // For a record before `first`, the subtraction wraps around to a huge number, which the
-            // second condition recognizes.
+            // `dropped` is the cost of the records from `first` to this record. For a record before
+            // `first`, the subtraction wraps around to a huge number, so the second condition skips
+            // the record.
             dropped < excess || dropped > state.sum_from(first)
         });
         match state.records.get(last_to_expire) {
@@ -153,8 +154,8 @@ impl SlidingLogRule {
     fn first_counted(&self, state: &State, now: u64) -> usize {
         let now = self.monotonic(state, now);
         let has_expired = |record: &Record| record.stamp.saturating_add(self.window) <= now;
-        // Each charge drops the expired records, so usually only few records have expired since the
-        // last charge.
+        // Usually only few records have expired, because each charge drops the expired records. So
+        // the oldest records are checked one by one, before a binary search over all records.
         let few = state.records.iter().take(FEW).position(|record| !has_expired(record));
         few.unwrap_or_else(|| state.records.partition_point(has_expired))
     }
@@ -169,8 +170,8 @@ impl SlidingLogRule {
         } else {
             state.records.drain(..expired);
         }
-        // Frees memory if the log was much longer before. The condition is rarely met, so that most
-        // calls do not reallocate.
+        // Frees memory if less than a quarter of the allocated memory is used. The condition is
+        // rarely met, so that most calls do not reallocate.
         if state.records.capacity() > 64 && state.records.len() < state.records.capacity() / 4 {
             state.records.shrink_to(state.records.len() * 2);
         }

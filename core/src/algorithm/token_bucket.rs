@@ -217,9 +217,8 @@ impl Algorithm for TokenBucketRule {
 
     /// Refunds the part of the charge that the bucket has not refilled since the charge.
     ///
-    /// A full bucket cannot refill further, so later refill is lost. Therefore, if a part `c` of
-    /// the charge had not been made, the debt would now be lower by `min(c, the minimum debt since
-    /// the charge)`.
+    /// While a bucket is full, refill is lost. Therefore, if a part `c` of the charge had not been
+    /// made, the debt would now be lower by `min(c, the minimum debt since the charge)`.
     ///
     /// Since the last write of the state, the minimum debt is the current debt. Between the charge
     /// and the last write, the minimum debt was at least `taken - R·(t - at)`. Here `taken` is the
@@ -236,8 +235,8 @@ impl Algorithm for TokenBucketRule {
         now: u64,
     ) -> Option<u64> {
         let written = (*state)?;
-        // A charge at the time `at` writes a state with the time `at` or a later time. So an
-        // earlier state does not contain the charge.
+        // A charge at the time `at` writes a state with the time `at` or a later time. So a state
+        // with a time before `at` does not contain the charge.
         let between = self.ticks_up(written.time).checked_sub(self.ticks(at))?;
         let units = |tokens: u64| tokens.saturating_mul(self.unit.get());
         let owed = units(taken).saturating_sub(between.saturating_mul(self.refill.get()));

@@ -35,11 +35,10 @@ impl Unit {
     /// Returns the number of whole tokens in `units`, which must be at most [`MAX_EXACT`].
     ///
     /// Source: T. Granlund, P. Montgomery, "Division by invariant integers using multiplication"
-    /// (1994), theorem 4.2. Let `N` be the number of bits in the dividend, and `m` the reciprocal
-    /// 2^`S` / `units`, rounded up. The quotient is exact if `m` · `units` − 2^`S` ≤ 2^(`S` − `N`).
-    /// Here `S` is 63 + `shift` and `N` is 53, so the right side is 2^(10 + `shift`). The left side
-    /// is less than `units`, because `m` is rounded up by less than 1, and `units` is less than
-    /// 2^(1 + `shift`).
+    /// (1994), theorem 4.2. For a dividend of at most 53 bits, the quotient is exact if the product
+    /// of the reciprocal and `units` exceeds 2^(63 + `shift`) by at most 2^(10 + `shift`). The
+    /// product exceeds it by less than `units`, because the reciprocal is rounded up by less than
+    /// 1, and `units` is less than 2^(1 + `shift`).
     #[must_use]
     #[inline(always)]
     pub fn whole_tokens(self, units: u64) -> u64 {

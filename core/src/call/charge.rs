@@ -139,8 +139,8 @@ impl<'a> Charge<'a> {
     }
 
     /// Returns the offset of this subject's windows if the policy is `phased`, in microseconds.
-    /// Under a phased policy, the windows of each subject have another offset. The offset is the
-    /// same on every machine and in every version, so that all clients of one store agree.
+    /// Under a phased policy, each subject has its own offset. The offset is the same on every
+    /// machine and in every version, so that all clients of one store agree.
     #[doc(hidden)]
     #[must_use]
     #[inline(always)]

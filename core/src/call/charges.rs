@@ -5,12 +5,12 @@ use std::fmt;
 use super::charge::{Charge, ChargeBuf};
 use crate::policy::Policy;
 
-/// The charges of a call, in order.
+/// The charges of a call. They keep the order in which the caller gave them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Charges<'a>(Repr<'a>);
 
-// The forms are nested in two enums, so that the memory store recognizes its fastest form
-// (`PerPolicy`) by one comparison.
+// The three forms are variants of two nested enums, so that one comparison recognizes `PerPolicy`,
+// the form that the memory store decides fastest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repr<'a> {
     /// Several charges that have the same tenant, subject and cost, and different policies. The
@@ -133,7 +133,7 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// Returns an iterator over the charges, in order.
+    /// Returns an iterator over the charges, in the order of the call.
     pub fn iter(&self) -> impl Iterator<Item = Charge<'a>> + use<'a> {
         let charges = *self;
         (0..charges.len()).filter_map(move |index| charges.get(index))

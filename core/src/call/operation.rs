@@ -36,8 +36,8 @@ pub enum Operation {
     ///
     /// Undo each acquire at most once, and with the policies of the acquire. Omit the charges that
     /// a shadow denied. If the charge was refunded, reset or lost in the store before the undo, the
-    /// undo can refund charges of other calls. The store cannot detect this. If the rate of a
-    /// bucket was changed after the acquire, the undo computes the refill at the new rate.
+    /// undo can refund charges of other calls, because the store cannot detect this. If the rate of
+    /// a bucket was changed after the acquire, the undo computes the refill at the new rate.
     Undo {
         /// The exact time of the acquire by the store's clock. With an earlier time, the undo
         /// refunds less or nothing. With a later time, the undo possibly refunds too much.
@@ -57,8 +57,8 @@ pub enum Operation {
     /// | sliding log | 2^52 in the window. If the log has its maximum number of records, a charge moves the newest record to now, so that it counts longer |
     /// | buckets | the debt that is refilled within [`MAX_SPAN`](crate::MAX_SPAN), and at most 2^52 units of debt (without fractions, a unit is a token); whole tokens only |
     ///
-    /// The call also charges blocked subjects and shadows, and changes no block. It returns the
-    /// verdicts that a peek of cost 0 would return after the call.
+    /// This operation also charges blocked subjects and shadow policies, and changes no block. It
+    /// returns the verdicts that a peek of cost 0 would return after it.
     Charge,
     /// Acquires the same amount for each charge. The amount is the maximum that all enforced
     /// policies admit, from `min` up to the lowest cost of the charges.

@@ -17,10 +17,9 @@ use crate::time::Timestamp;
 /// clone of the clock is dropped.
 ///
 /// *Error:* The clock is late by up to the grain, or by more if its thread is not scheduled in
-/// time. So each duration that the clock measures can be too long or too short by this amount. A
-/// bucket refills in steps, and a window can be shorter or longer by the grain. A caller that waits
-/// exactly `retry_after` possibly retries too early. For decisions that are exact to the
-/// microsecond, use [`SystemClock`].
+/// time. So each duration that the clock measures, such as a window, can be too long or too short
+/// by this amount. A bucket refills in steps. A caller that waits exactly `retry_after` possibly
+/// retries too early. For decisions that are exact to the microsecond, use [`SystemClock`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -87,8 +86,8 @@ mod tests {
         let start = coarse.now();
         assert!(becomes_true_within_ten_seconds(|| {
             let shown = coarse.now();
-            // The two clocks are created separately. Their times can differ if the thread is
-            // interrupted during a creation.
+            // The system clock and the coarse clock are created separately. If the thread is
+            // interrupted during a creation, their times differ, so the test allows 50 ms.
             assert!(shown <= system.now().saturating_add(Duration::from_millis(50)));
             shown >= start.saturating_add(Duration::from_millis(5))
         }));

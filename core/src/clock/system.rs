@@ -10,15 +10,16 @@ use crate::time::{MAX_EXACT, Timestamp, micros_of};
 /// The machine's clock. It starts at the time of the wall clock, and then advances with the
 /// monotonic clock.
 ///
-/// After its creation, the clock does not follow changes of the wall clock, regardless of whether
-/// such a change is an error or a correction. The readings of one thread never step back.
+/// After its creation, the clock ignores all changes of the wall clock, errors as well as
+/// corrections. The readings of one thread never step back.
 ///
 /// A system call for the time takes about as long as the rest of a decision in memory. So this
 /// clock reads the cycle counter of the processor instead. Every 10 ms, the clock is calibrated: it
-/// compares the counter with the system's clock. Between two calibrations, the clock deviates from
-/// the system's clock by the drift of the counter, which is far below a microsecond. If the kernel
-/// reports that the counter is not reliable, or if the processor has no reliable counter, each
-/// reading is a system call.
+/// compares the counter with the system's clock. Between two calibrations, the counter drifts by
+/// far less than a microsecond.
+///
+/// If the kernel reports that the cycle counter is not reliable, or if the processor has no
+/// reliable counter, each reading is a system call.
 ///
 /// *Error:* While one thread calibrates the clock, another thread possibly still uses the previous
 /// calibration. The time that this other thread reads can then be late by up to a microsecond. On
@@ -120,7 +121,7 @@ impl Cycles {
     fn new(started: Instant, started_at: u64) -> Self {
         let counter = quanta::Clock::new();
         let slope = counter.delta_as_nanos(0, 1 << 32).max(1);
-        // Both calibrations have length 0, so the first reading of the clock computes a
+        // The clock starts with two calibrations of length 0, so its first reading computes a valid
         // calibration.
         let (changes, lines, busy) = Default::default();
         Self { counter, started, started_at, slope, changes, lines, busy }
@@ -223,8 +224,8 @@ impl Line {
     fn at(&self, cycles: u64) -> Option<u64> {
         let since = cycles.wrapping_sub(self.cycles.load(Ordering::Relaxed));
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        // The product fits in 64 bits, because a calibration lasts 10,000 µs, and the product is in
-        // units of 2^-40 µs.
+        // The product fits in 64 bits: it is less than 10,000 · 2^40, because a calibration lasts
+        // 10,000 µs, and the slope is in units of 2^-40 µs.
         (since < load(&self.length)).then(|| {
             load(&self.micros) + ((load(&self.fraction) + since * load(&self.slope)) >> 40)
         })

@@ -49,8 +49,8 @@ struct More {
     details: Details,
 }
 
-/// The part of a decision that only a settlement or a peek has. This part is small, because a store
-/// remembers the decisions of calls with an id.
+/// The part of a decision that only a settlement or a peek has. The type is small to save memory,
+/// because a store keeps the decision of each call with an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Details {
     /// One bit for each charge of a settlement. If the bit is set and the amount is above 0, the
@@ -150,8 +150,8 @@ impl Decision {
         Self(Repr::More(more))
     }
 
-    /// Returns an upper bound on the heap bytes of a decision with `charges` charges. Degraded
-    /// decisions and decisions on peeks can be larger than this bound.
+    /// Returns an upper bound on the heap bytes of a decision with `charges` charges. The bound
+    /// does not apply to degraded decisions or decisions on peeks, which can be larger.
     #[doc(hidden)]
     #[must_use]
     pub const fn max_heap_bytes(charges: usize) -> usize {
@@ -332,15 +332,15 @@ impl Decision {
         matches!(self.details(), Details::Marked(marked) if marked & bit_of(index) != 0)
     }
 
-    /// Returns the unspent amount for the subject of each charge, in the order of the charges. The
-    /// unspent amount is the sum of the subject's open [holds](crate::Operation::Hold), less the
-    /// costs that were [settled so far](crate::Operation::SettleSoFar). A hold is open until it is
-    /// settled or lapses. An open hold counts in full, even if a part of it was refilled or its
-    /// window has ended.
+    /// Returns the unspent amount of each charge, in the order of the charges. This is the sum of
+    /// the open [holds](crate::Operation::Hold) of the charge's subject, less the costs that were
+    /// [settled so far](crate::Operation::SettleSoFar). A hold is open until it is settled or
+    /// lapses. An open hold counts in full, even if a part of it was refilled or its window has
+    /// ended.
     ///
-    /// An amount is `None` for a policy without [`refund_lapsed`](Policy::refund_lapsed), because
-    /// the states of such a policy do not contain their holds. If `refund_lapsed` was added to a
-    /// policy later, the states contain only the holds that were made after this change.
+    /// An unspent amount is `None` for a policy without [`refund_lapsed`](Policy::refund_lapsed),
+    /// because the states of such a policy do not contain their holds. If `refund_lapsed` was added
+    /// to a policy later, the states contain only the holds that were made after this change.
     ///
     /// Only a [peek](crate::Operation::Peek) returns unspent amounts, and only if at least one of
     /// the policies has `refund_lapsed`. For all other decisions, the slice is empty. The slice is

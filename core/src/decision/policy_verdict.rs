@@ -145,8 +145,8 @@ impl<'a> PolicyVerdict<'a> {
         let Some(others) = missing.checked_sub(1) else {
             return Duration::ZERO;
         };
-        // The bucket is full after the time `full`. The next token is refilled first, so the refill
-        // time of all other missing tokens is subtracted from `full`.
+        // `full` is the time until the bucket is full. All other missing tokens are refilled after
+        // the next token, so their refill time is subtracted from `full`.
         let after_the_next = match self.policy.rule() {
             _ if self.policy.shards().is_some() => 0,
             Rule::TokenBucket(rule) => rule.refill_time(others),

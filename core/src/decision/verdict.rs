@@ -80,8 +80,8 @@ impl Flags {
 
     #[inline]
     const fn refuses(self) -> bool {
-        // `SHADOW` is a higher bit than `DENIED` and `BLOCKED`, so that one comparison recognizes a
-        // refusal.
+        // `SHADOW` is a higher bit than `DENIED` and `BLOCKED`. So `these` is less than `SHADOW` if
+        // and only if the policy is not a shadow.
         let these = self.0 & (Self::DENIED | Self::BLOCKED | Self::SHADOW);
         these != 0 && these < Self::SHADOW
     }
@@ -234,7 +234,7 @@ impl Verdict {
     /// Returns how much longer the subject is blocked, regardless of its usage. Returns zero if the
     /// subject is not blocked. A subject is blocked by
     /// [`Operation::Block`](crate::Operation::Block), or by a denial of a policy with
-    /// [`block_for`](crate::Policy::block_for). This denial can be the outcome of this verdict.
+    /// [`block_for`](crate::Policy::block_for), such as the denial that this verdict reports.
     #[must_use]
     pub fn blocked_for(&self) -> Duration {
         Duration::from_micros(self.blocked_micros())

@@ -10,8 +10,9 @@ use crate::decision::{Decision, Outcome, Verdict};
 use crate::error::Error;
 use crate::time::Wait;
 
-/// Makes all admitted charges if each enforced policy admits its charges within `max_wait`, and
-/// otherwise no charge. If a policy with a block denies a charge, also blocks the subject.
+/// If each enforced policy admits its charges within `max_wait`, makes all charges, except charges
+/// that a shadow denies. Otherwise makes no charge. If a policy with a block denies a charge, also
+/// blocks the subject.
 pub(super) fn acquire(
     charges: Charges<'_>,
     now: u64,
@@ -26,8 +27,8 @@ pub(super) fn acquire(
     let enforced = || all().filter(|(_, (charge, _))| !charge.policy.is_shadow());
     let is_allowed = enforced().all(|(_, (_, evaluated))| evaluated.admits());
 
-    // Several charges can belong to one state. The state is written once, for the first of these
-    // charges.
+    // Several charges can belong to one state. Only the first of these charges writes the state,
+    // with their total cost.
     let is_written = |index, charge: &Charge<'_>, evaluated: &Evaluated| {
         evaluated.first == index && evaluated.is_written(charge, is_allowed)
     };

@@ -18,8 +18,8 @@ pub(super) fn charge(
     now: u64,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
-    // Returns the amount to charge to the state of a charge. If several charges belong to one
-    // state, the first of these charges gets their total amount, and the others get 0.
+    // Returns the amount that a charge adds to its state. If several charges belong to one state,
+    // the first charge adds their total amount, and the other charges add 0.
     let total = |(index, charge): (usize, Charge<'_>)| {
         let is_first = charges.iter().take(index).all(|other| !other.shares_state_with(&charge));
         if !is_first || charge.is_check_only {
@@ -62,7 +62,7 @@ pub(super) fn undo(
     let evaluated = evaluate_all(charges, now, Wait::ZERO, records);
     let undo = |(index, (charge, evaluated)): (usize, (Charge<'_>, &Evaluated))| {
         let cost = evaluated.cost;
-        // An acquire never charges a cost above the limit, so an undo of such a cost reverts
+        // An acquire never charges a cost above the limit, so an undo of a higher cost reverts
         // nothing.
         let was_possible = (1..=charge.policy.limit()).contains(&cost) && !charge.is_check_only;
         if evaluated.first != index || !was_possible || records.get(index).is_none() {

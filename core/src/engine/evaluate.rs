@@ -70,8 +70,8 @@ pub(super) fn evaluate(
     Evaluated { first, cost, wait, outcome }
 }
 
-/// Evaluates all charges of a call. If several charges belong to one state, each of them is
-/// evaluated with the sum of their costs, because the state admits all of them or none.
+/// Evaluates all charges of a call. If several charges belong to one state, the state admits all of
+/// them or none, so each of them is evaluated at the sum of their costs.
 pub(super) fn evaluate_all(
     charges: Charges<'_>,
     now: u64,

@@ -17,15 +17,15 @@
 //!   call site has 1.5 kB of code. The crate has no feature that disables the inlining, because a
 //!   dependency that enables the feature would change the speed for the whole program.
 //! * A function for a rare case is not inlined, and is called in tail position. It takes the parts
-//!   of a charge, because a reference to the call would force the call into memory. It returns a
-//!   type of its own (`OutOfLine` in the memory store). With the same return type, the fast path
-//!   would also write its result to memory.
+//!   of a charge, because a reference to the call would force the call into memory. Its return type
+//!   differs from the return type of the fast path (in the memory store, it is `OutOfLine`). If
+//!   both types were the same, the fast path would also write its result to memory.
 //! * A result that the caller drops must be cheap to drop inline. So an error consists of two small
 //!   boxes, and the rare parts of a decision are behind one box.
-//! * In `decide_inline`, the code of each algorithm returns by itself. If the code of all
-//!   algorithms ended in one common return, it would pass its results to this return through
-//!   memory.
-//! * Divisors are `NonZero`. A division that can panic is executed even if its result is not used.
+//! * In `decide_inline`, the code of each algorithm returns by itself. If all algorithms ended in
+//!   one common return, their results would be passed to this return through memory.
+//! * Divisors are `NonZero`, because the compiler cannot remove a division that can panic, even if
+//!   its result is not used.
 //! * A verdict is five whole words, and copies move whole words. A load of 16 bytes would stall if
 //!   its two words had just been stored separately.
 //!
@@ -86,7 +86,8 @@ impl PackedState {
     }
 
     /// Decides on one charge at `now`, and makes the charge if it is admitted. The charge's policy
-    /// must have written the state. For [`NONE`](Self::NONE), any policy is valid.
+    /// must have written the state. If the state is [`NONE`](Self::NONE), the charge can have any
+    /// policy.
     ///
     /// Returns `None` and changes nothing if only the engine can execute the charge. This is the
     /// case for a log, for a count that does not fit into the packed state, and for a denial that
@@ -157,8 +158,8 @@ fn pack<A: PackedAlgorithm + Variant>(_: &A, state: &State) -> Option<PackedStat
 impl Record {
     /// Decides on one charge to a log at `now`, and makes the charge if the limit admits it.
     ///
-    /// Returns `None` and changes nothing if this record is not a log of the charge's policy, if
-    /// the record has a block or holds, or if a denial would block the subject.
+    /// Returns `None` and changes nothing in three cases: this record is not a log of the charge's
+    /// policy, the record has a block or holds, or a denial would block the subject.
     #[doc(hidden)]
     #[inline]
     pub fn acquire_log(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {

@@ -81,8 +81,8 @@ fn make(
             let take = Take::new(now, cost);
             holds.add(StateHold { key, take, spent: 0, lapses_at, expires_at })
         };
-        // `execute` has already created this record and has made room for the hold, so this update
-        // cannot fail.
+        // This update cannot fail, because `execute` has already created the record of the charge,
+        // and has made room for the hold.
         records.update(index, |record| held.number = record.change_holds(now, add));
     }
     records.remember(RememberedCall {
@@ -294,8 +294,8 @@ impl Finder {
 }
 
 /// Refunds all lapsed holds on the states of `call`, which settles a hold. For each charge, returns
-/// the amount of the settled hold that was refunded at its lapse, or `None` if the state was reset:
-/// see [`HeldCharge::change_to`].
+/// the amount that was refunded when the settled hold lapsed, or `None` if the state was reset: see
+/// [`HeldCharge::change_to`].
 fn refund_lapsed(
     call: &Call<'_>,
     finder: &Finder,

@@ -70,10 +70,10 @@ impl Record {
     /// record. The message names the wrong value and its bound. Wrong values are:
     ///
     /// * a state of another algorithm
-    /// * a time later than every time that the policy can store
+    /// * a time after the latest time that the policy can store
     /// * a count or a debt of 0 or above [`MAX_EXACT`]
     /// * an end of a window at which no window of the policy can end
-    /// * a log that is empty, too long or not in order
+    /// * a log that is empty, has too many records, or has records that are not sorted by time
     ///
     /// A count above the limit of the policy is valid, because the limit was possibly higher when
     /// the count was written.

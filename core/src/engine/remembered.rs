@@ -32,7 +32,7 @@ impl RememberedCall {
         if !is_of_hold {
             return decision;
         }
-        // A hold also stores the answer to its settlement.
+        // A hold stores two answers: the answer to the hold, and the answer to its settlement.
         2 * decision + size_of::<RememberedHold>() + charges * size_of::<HeldCharge>()
     }
 }

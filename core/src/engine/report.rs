@@ -22,7 +22,8 @@ pub(super) fn peek(charges: Charges<'_>, now: u64, records: &mut impl Records) -
     }))
 }
 
-/// Returns the verdicts on evaluated charges, with the current levels of the states.
+/// Returns the verdicts on evaluated charges, with the remaining amounts and the recovery times of
+/// the current states.
 pub(super) fn report(
     charges: Charges<'_>,
     now: u64,

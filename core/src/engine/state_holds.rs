@@ -1,10 +1,10 @@
 //! The holds on one state.
 //!
-//! No background task refunds lapsed holds. Each call computes the state with the refunds of all
-//! lapsed holds, and stores this state once. The result is the same as with a refund at the time of
-//! the lapse, because no call has written the state since the lapse. For a bucket, the order of the
-//! refund and the refill does not matter, because both stop when the bucket is full. For a window
-//! or a log, the time of the refund does not matter.
+//! No background task refunds lapsed holds. Instead, the next call to a state refunds all lapsed
+//! holds of the state. The result is the same as with a refund at the time of the lapse, because no
+//! call has written the state since the lapse. For a bucket, the order of the refund and the refill
+//! does not matter, because both stop when the bucket is full. For a window or a log, the time of
+//! the refund does not matter.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ const MAX_UNSPENT: u64 = 2 * MAX_EXACT;
 /// A digest of the slot key and the id of a hold.
 pub(super) type HoldKey = [u8; 20];
 
-/// The key that orders the holds of a state: the time of the lapse or of the expiry, and the number
-/// of the hold. An older hold has a lower number.
+/// The key by which the holds of a state are ordered: first the time of the lapse (or of the
+/// expiry), and then the number of the hold. An older hold has a lower number.
 type Place = (u64, u64);
 
 /// The part of a hold that belongs to one state. A hold with several charges has one part in the
@@ -57,8 +57,8 @@ pub(super) struct StateHolds {
 }
 
 /// The total amount of the refunds of a state with holds, and the time of the last refund. A refund
-/// does not name a charge, so it has possibly refunded a hold. Therefore this amount is deducted
-/// when a hold lapses or is settled.
+/// does not name a charge, so it has possibly refunded a hold. Therefore, when a hold lapses or is
+/// settled, this amount is deducted from the refund of the hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Refunds {
     amount: u64,
@@ -163,7 +163,7 @@ impl StateHolds {
     }
 
     /// Returns the time until a cost is admitted, if no open hold is settled or extended before it
-    /// lapses. `wait` is the time without any lapse. `state` is the state at `now`.
+    /// lapses. `wait` is the time until then if no hold lapsed. `state` is the state at `now`.
     ///
     /// Only the first [`MAX_COUNTED_LAPSES`] lapses are used. Further lapses could only shorten the
     /// wait.
@@ -329,8 +329,8 @@ pub struct OpenHolds {
 }
 
 impl OpenHolds {
-    /// Creates a value without holds. If the state is a bucket, its debt is in the units of the
-    /// call's policy.
+    /// Creates an `OpenHolds` with this state and without holds. If the state is a bucket, its debt
+    /// is in the units of the call's policy.
     #[must_use]
     pub fn new(state: Option<State>) -> Self {
         Self { state, holds: StateHolds::default() }
@@ -351,7 +351,7 @@ impl OpenHolds {
     }
 
     /// Returns the time until `policy` admits a cost, if no hold is settled or extended before it
-    /// lapses. `wait` is the time without any lapse.
+    /// lapses. `wait` is the time until then if no hold lapsed.
     #[must_use]
     pub fn wait(&self, policy: &Policy, cost: u64, now: u64, wait: Wait) -> Wait {
         self.holds.wait(self.state.clone(), policy.rule(), cost, now, wait)

@@ -61,8 +61,7 @@ pub trait StoreExt: Store + Sized {
     ///
     /// A store on a server has its own timeouts. For example, the Redis store has a
     /// `response_timeout`, after which it also replaces a silent connection. The timeout of this
-    /// layer covers the whole call, including the wait for a connection, and should be shorter. If
-    /// both timeouts are set, the shorter timeout ends the call.
+    /// layer covers the whole call, including the wait for a connection, and should be shorter.
     ///
     /// A call that times out is cancelled, and not undone. The store has possibly executed the
     /// call, or possibly executes the call later. The charge is made at most once.
@@ -162,8 +161,7 @@ pub trait StoreExt: Store + Sized {
     /// Admits frequent calls from chunks of the limit, which the store grants: see [`Lease`].
     ///
     /// Add this layer directly after [`coalesced`](Self::coalesced), and before all other layers.
-    /// If `coalesced` is added after the leases, everything still works, but each call then looks
-    /// up its lease twice.
+    /// In the opposite order of `coalesced` and the leases, each call looks up its lease twice.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -189,8 +187,7 @@ pub trait StoreExt: Store + Sized {
     /// Adds a cache of denials. The cache refuses a denied call again from memory, until the denial
     /// ends: see [`DenyCache`].
     ///
-    /// Add this layer after `coalesced`. If `coalesced` is added after the cache, everything still
-    /// works, but each call then looks at the cache twice.
+    /// Add this layer after `coalesced`. In the opposite order, each call looks at the cache twice.
     fn deny_cache<C: Clock>(self, cache: DenyCache<C>) -> DenyCacheStore<Self, C> {
         self.layer(DenyCacheLayer::new(cache))
     }

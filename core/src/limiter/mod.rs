@@ -60,7 +60,8 @@ pub struct Limiter<S> {
 struct Shared<S> {
     store: S,
     policies: Box<[Policy]>,
-    /// The first policy. It is stored separately, because a call stores its first charge by value.
+    /// The first policy. A call stores its first charge by value, and its other policies as a
+    /// slice, so the limiter stores them separately too.
     first: Policy,
     others: Box<[Policy]>,
     #[cfg(feature = "tokio")]

@@ -44,7 +44,7 @@ use crate::subject::Subject;
 pub struct MultiRequest<'a, S> {
     pub(super) limiter: &'a Limiter<S>,
     charges: SmallVec<[ChargeBuf<'a>; 3]>,
-    /// The first name in the request that is not the name of a policy of the limiter.
+    /// The first policy name in the request that the limiter does not have.
     unknown: Option<&'a str>,
     pub(super) id: Option<CallId<'a>>,
 }

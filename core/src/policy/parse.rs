@@ -80,8 +80,8 @@ impl Word<'_> {
 struct Parser<'t> {
     text: &'t str,
     at: usize,
-    /// The positions of the numbers and of the name in the text. An error about one of them marks
-    /// its position.
+    /// The positions of the numbers and of the name in the text. An error about a number or about
+    /// the name marks its position.
     spans: Vec<(Part, Range<usize>)>,
 }
 
@@ -269,8 +269,8 @@ impl<'t> Parser<'t> {
         Ok((self.number(&count_word)?, self.duration(&period_word)?))
     }
 
-    /// Reads a number of 32 bits. A larger number becomes `u32::MAX`. This is above the maximum of
-    /// `part`, so that the policy is then refused with an error about `part`.
+    /// Reads a number of 32 bits. A larger number becomes `u32::MAX`. It exceeds the maximum of
+    /// `part`, so the policy is then refused with an error about `part`.
     fn count(&mut self, part: Part, expected: &str) -> Result<u32, PolicyError> {
         let word = self.expect_part(part, expected)?;
         Ok(u32::try_from(self.number(&word)?).unwrap_or(u32::MAX))

@@ -301,8 +301,8 @@ mod tests {
             scaled("a: token-bucket 1000000/1s burst 10", 1, 3),
             "a: token-bucket 1000000/3s burst 3"
         );
-        // Three fifths of the rate is 3·2^52 tokens per 30 µs, which is out of bounds. In lowest
-        // terms, this is 2^51 tokens per 5 µs, which is within bounds.
+        // Three fifths of the rate is 3·2^52 tokens per 30 µs. This number of tokens exceeds the
+        // maximum of 2^52. In lowest terms, the rate is 2^51 tokens per 5 µs.
         assert_eq!(
             scaled("a: gcra 4503599627370496/6us burst 8", 3, 5),
             "a: gcra 2251799813685248/5us burst 4"
@@ -320,8 +320,9 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_an_error_that_says_so() {
-        // Two fifths of the rate are 2 tokens per 5 periods, which are longer than 71 years. The
-        // time for 1 token is not a whole number of microseconds.
+        // Two fifths of the rate are 2 tokens per 5 periods, but 5 periods are longer than 71
+        // years. The rate cannot be reduced to 1 token, because the time for 1 token is not a whole
+        // number of microseconds.
         let years = Duration::from_micros(23 * 31_536_000_000_000 + 1);
         let policy = Policy::new("a", spec::TokenBucket::new(1, years).burst(3)).unwrap();
         let error = policy.scaled_to(Share::new(2, 5).unwrap()).unwrap_err();

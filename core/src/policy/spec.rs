@@ -195,7 +195,7 @@ impl TokenBucket {
     /// tolerance is `burst − 1` intervals.
     ///
     /// A GCRA limit decides like a bucket from [`new`](Self::new), and shares states with such a
-    /// bucket. Only the keyword in the text of the policy differs: it is `gcra`.
+    /// bucket. Only the text of the policy differs.
     #[must_use]
     pub fn gcra(count: u64, period: Duration) -> Self {
         Self { mode: Refill::Gcra, ..Self::new(count, period) }

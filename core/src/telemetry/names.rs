@@ -50,7 +50,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the name of the kind.
+    /// Returns the name of this kind of metric, such as `gauge`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -327,8 +327,8 @@ fn check_half_open_under_load(probes: u32) {
                 start.wait();
                 let answer = bench.store.decide(Call::acquire(&charges)).into_ready();
                 let is_probe = answer.is_err();
-                // Each caller keeps its answer until all callers have called. Otherwise a probe
-                // could end, and a later caller could send another probe.
+                // Each thread keeps its call in flight until all threads have called. Otherwise a
+                // probe could end early, and the call of a later thread could be another probe.
                 start.wait();
                 drop(answer);
                 is_probe

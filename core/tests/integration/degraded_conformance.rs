@@ -39,7 +39,7 @@ impl<S: Store> Layer<S> for Later {
     }
 }
 
-/// A model store with any layers around it. All such stores have one type, so that the suite is
+/// A [`ModelStore`] with any layers around it. All such stores have one type, so that the suite is
 /// compiled once.
 type LayeredModel = StoreWithContext<Box<dyn Store>, Arc<ModelStore>>;
 

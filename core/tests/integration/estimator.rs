@@ -16,8 +16,8 @@ fn covered(costs: &[u64], bound: u64) -> usize {
     costs.iter().filter(|&&cost| cost <= bound).count()
 }
 
-/// Returns the smallest cost that is at least as large as `part / whole` of the costs, but at least
-/// 1.
+/// Returns the smallest cost that is at least as large as `part` of `whole` observed costs. Returns
+/// 1 if this cost is 0.
 fn quantile(costs: &[u64], part: u32, whole: u32) -> u64 {
     let mut sorted = costs.to_vec();
     sorted.sort_unstable();
@@ -25,8 +25,8 @@ fn quantile(costs: &[u64], part: u32, whole: u32) -> u64 {
     sorted[needed - 1].max(1)
 }
 
-/// Returns `true` if the estimate is the quantile, or at most an eighth above the quantile. The
-/// estimator counts costs in buckets, so an estimate can be too high by this much.
+/// Returns `true` if the estimate is the quantile, or exceeds the quantile by at most an eighth.
+/// The estimator counts costs in buckets, so an estimate can be too high by this much.
 fn fits(estimate: u64, quantile: u64) -> bool {
     quantile <= estimate && (u128::from(estimate - quantile)) * 8 <= u128::from(quantile)
 }
@@ -63,8 +63,8 @@ proptest! {
         for _ in 0..rounds * 4 {
             costs.iter().for_each(|&cost| estimator.observe("", cost));
         }
-        // The estimator rounds weights down, so an estimate covers the share only to within 3
-        // percentage points.
+        // The estimator rounds weights down. So instead of `part` percent of the costs, an estimate
+        // can cover up to 3 percentage points more or less.
         let estimate = estimator.estimate("", MAX);
         let (low, high) = (quantile(&costs, part - 3, 100), quantile(&costs, (part + 3).min(100), 100));
         prop_assert!(low <= estimate && estimate <= high.saturating_add(high / 8), "{low}, {estimate}, {high}");
@@ -79,13 +79,14 @@ proptest! {
         let estimator = Estimator::new(share(9, 10), 1).half_life(half_life).min_observations(1);
         (0..before).for_each(|_| estimator.observe("", old));
         prop_assert!(fits(estimator.estimate("", MAX), old));
-        // The ten new costs from `new` to `10 * new` repeat.
+        // The new costs are ten costs from `new` to `10 * new`, which repeat.
         let costs: Vec<u64> = (1..=10).map(|n| new * n).collect();
         let after = 5 * half_life as usize;
         costs.iter().cycle().take(after).for_each(|&cost| estimator.observe("", cost));
         let estimate = estimator.estimate("", MAX);
-        // After five half-lives, an estimate covers at least 89 % of the new costs. The ten costs
-        // are equally frequent, so an estimate must cover nine of them.
+        // After five half-lives, the old cost has little weight, so an estimate covers at least 89
+        // % of the new costs. The ten new costs are equally frequent, so an estimate must cover
+        // nine of them.
         prop_assert!(estimate >= new * 9, "{estimate} covers too few of {costs:?}");
         prop_assert!(fits(estimate, new * 9) || fits(estimate, new * 10), "{estimate}: {costs:?}");
     }

@@ -427,7 +427,6 @@ fn several_charges_that_fall_back_are_one_call() {
             assert_eq!(answer(&decision), Some((DegradedAnswer::FellBack, ErrorKind::Unavailable)));
             let verdicts = decision.verdicts();
             assert_eq!(verdicts.iter().map(|v| v.limit()).collect::<Vec<_>>(), [10, 30, 3]);
-            // A refused call charges nothing in any store.
             assert_eq!(verdicts[0].remaining(), 10 - number.min(3));
             assert_eq!(verdicts[1].remaining(), if number <= 3 { 29 } else { 30 });
             assert_eq!(verdicts[2].remaining(), 3 - number.min(3));

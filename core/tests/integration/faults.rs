@@ -1,6 +1,7 @@
-//! B42 to B44, B47, B55: several nodes use one store that loses, delays and fails calls. With every
-//! failure policy, no more is admitted than documented, and each call is charged at most once. No
-//! error looks like a decision.
+//! Tests against the defects B42 to B44, B47 and B55: several nodes use one store that loses,
+//! delays and fails calls. With every failure policy, the admitted costs must be within the
+//! documented bounds, each call must be charged at most once, and no error must look like a
+//! decision.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 

@@ -56,8 +56,8 @@ fn one_hold_charges_at_most_its_share_of_the_limit() {
         assert_eq!((verdict.retry_after(), verdict.remaining()), (None, 100));
         assert_eq!(refused.decision().verdicts()[1].outcome(), Outcome::Allowed);
         assert_eq!(refused.decision().retry_after(), None);
-        // This hold is too large for the policy `tokens`. So the policy `day` writes no block, and
-        // the id can be used again.
+        // This hold exceeds the `max-hold` of the policy `tokens`. So the store writes nothing: the
+        // policy `day` does not block, and the id can be used again.
         assert!(request(2_000).hold("one", MINUTE).await.unwrap().ticket().is_none());
         assert_eq!(remaining(&limiter, "a").await, [100, 1000]);
         assert!(request(25).hold("one", MINUTE).await.unwrap().ticket().is_some());
@@ -178,8 +178,8 @@ fn a_ticket_without_a_version_is_read_and_one_of_a_later_version_is_rejected() {
         let here = limiter(model(), &["p: token-bucket 90/1h"]);
         let hold = here.subject("a").tenant("t").cost(50).hold("id", MINUTE).await.unwrap();
         let text = serde_json::to_string(hold.ticket().unwrap()).unwrap();
-        // A program of an earlier version does not know the field `v`. The program ignores `v` and
-        // reads these fields.
+        // `fields` contains all fields except the version `v`. A program of an earlier version
+        // ignores `v` and reads these fields, so they must not change.
         let fields = r#""id":[105,100],"ttl":{"secs":60,"nanos":0},"is_degraded":false,"charges":[{"charge":{"policy":"p: token-bucket 90/1h burst 90","tenant":[116],"subject":[97],"cost":50,"is_check_only":false},"held":50}]}"#;
         assert_eq!(text, format!(r#"{{"v":1,{fields}"#));
         let unversioned: Ticket = serde_json::from_str(&format!("{{{fields}")).unwrap();
@@ -440,7 +440,8 @@ fn a_state_in_use_forgets_expired_holds() {
         let limiter = limiter(store, &["p: fixed-window 100000/60d refund-lapsed"]);
         let mut sizes = vec![];
         for number in 0..60_u8 {
-            // No hold is settled. The acquires write to the same state.
+            // No hold is settled. The state must not grow, because later calls remove the expired
+            // holds from it.
             let hold = limiter.subject("a").cost(3).hold(&[number], MINUTE).await.unwrap();
             assert!(hold.ticket().is_some(), "{number}");
             assert!(limiter.acquire("a").await.unwrap().is_allowed());
@@ -476,8 +477,8 @@ fn a_settlement_reports_the_charge_after_a_lapse() {
 #[test]
 fn a_write_after_a_hold_has_expired_forgets_the_hold() {
     run(async {
-        // Each case is the time of the last acquire in seconds, and the cost that the settlement
-        // charges. Before the settlement, the clock is set to 110 s.
+        // Each case contains the time of the last acquire in seconds, and the cost that the
+        // settlement charges. Before the settlement, the clock steps back to 110 s.
         for (written_at, charged) in [(119, 2), (120, 2), (121, 2)] {
             let clock = ManualClock::default();
             let store = ModelStore::keeping_all(clock.clone());
@@ -547,9 +548,9 @@ fn a_wait_counts_on_the_lapses_of_a_restored_state() {
     assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
     assert_eq!(holds.wait(&policy, 7, 100, forever), Wait::between(100, 400));
     for number in 0..MAX_COUNTED_LAPSES as u64 {
-        // These holds lapse between the first two holds, and refund nothing. So the second hold is
-        // not among the first `MAX_COUNTED_LAPSES` holds that lapse, and a wait does not count on
-        // it.
+        // These holds refund nothing, and lapse after the first hold and before the second hold. A
+        // wait includes the refunds of only the first `MAX_COUNTED_LAPSES` holds that lapse, so it
+        // does not include the refund of the second hold.
         holds.push(Take::new(60, 1), 1, 301 + number);
     }
     assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
@@ -579,8 +580,8 @@ fn a_reset_forgets_past_and_future_lapses() {
 fn the_older_of_two_holds_that_lapse_together_is_refunded_first() {
     run(async {
         let span = Duration::from_micros;
-        // Each case is the first hold, the second hold, and the amount that remains after the hold
-        // `one` was settled at a cost of 1.
+        // Each case contains the first hold, the second hold, and the amount that remains after the
+        // hold `one` was settled at a cost of 1.
         for (first, second, expected) in
             [((1, "one"), (9, "nine"), 99), ((9, "nine"), (1, "one"), 100)]
         {
@@ -618,8 +619,8 @@ fn the_engine_refunds_lapsed_holds() {
     }
 }
 
-/// A hold can still be settled at its full cost, and then refunds nothing. Therefore the recovery
-/// time of a state does not assume that holds lapse.
+/// A hold can be settled at its full cost before it lapses, and then refunds nothing. So the
+/// `reset_after` of a state does not include the refunds of holds that will lapse.
 #[test]
 fn a_recovery_does_not_count_on_lapses() {
     run(async {

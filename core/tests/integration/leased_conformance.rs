@@ -1,7 +1,8 @@
 //! The conformance suite on a store with leases.
 //!
-//! If no call is hot, the store decides each call, so the whole suite passes. If all possible calls
-//! are leased, only the properties about one instant, one window or the used cost hold.
+//! The first module runs the whole suite on a store that leases no call. The second module runs a
+//! part of the suite on a store that leases every possible call. With leases, a store keeps only
+//! the properties about one instant, one window or the used cost.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -12,7 +13,7 @@ use tidegate_testkit::suite;
 
 use crate::stubs::{Mood, Stub};
 
-// No call is hot, so that the store decides each call.
+// No call is frequent enough for a lease, so the store decides each call.
 tidegate_testkit::conformance!(
     leased,
     fixture: fixture(|clock: ManualClock| {

@@ -177,7 +177,7 @@ fn b55_every_error_is_in_the_result_and_in_the_metrics() {
     }
     let failed = r#"tidegate_calls_total{operation="acquire",outcome="failed"}"#;
     assert_eq!(recorder.counter(failed), Some(3));
-    // A call without a verdict is not a decision.
+    // A failed call has no verdict, so it does not count as a decision.
     let decided = recorder.counted().into_keys().filter(|s| s.starts_with("tidegate_decisions"));
     assert_eq!(decided.count(), 0);
 }

@@ -225,7 +225,7 @@ fn an_error_points_at_the_wrong_word_and_suggests_a_correction() {
         let span = span.unwrap();
         assert!(message.contains(says), "{text}: {message}");
         assert_eq!(&text[span.clone()], wrong, "{text}: {message}");
-        // If the text has the wrong word twice, the error is about the second occurrence.
+        // If the text contains the wrong word twice, the error must point to the second occurrence.
         assert!(wrong.is_empty() || span.start == text.rfind(wrong).unwrap(), "{text}");
     }
 }

@@ -201,9 +201,8 @@ fn a_reservation_is_bounded_by_its_wait_and_by_the_exact_numbers() {
         let error = engine::decide(&call, Timestamp::EPOCH, &mut spy).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
     }
-    // Each cost is half of the largest exact number, so two costs can be reserved. A third
-    // reservation would exceed the exact numbers. It is denied, although its wait would be short
-    // enough.
+    // Each cost is 2^51, and a debt above 2^52 would not be exact. So a third reservation is
+    // denied, although its wait would be short enough.
     for text in [
         "p: token-bucket 1000/1us burst 2251799813685248",
         "p: token-bucket 1000/1us burst 2251799813685248 by-interval",
@@ -298,7 +297,8 @@ fn a_full_undo_leaves_no_record() {
         let _ = spy.decide(undo, &[1], 1);
         assert!(spy.records.is_empty(), "{text}");
         if text.contains("burst") {
-            // One token of the charge has been refilled, and the undo refunds the other two tokens.
+            // The bucket has refilled one of the three charged tokens, and the undo refunds the
+            // other two.
             let _ = spy.decide(Operation::Acquire, &[3], 0);
             let _ = spy.decide(undo, &[2], 10 * SECOND);
             assert!(spy.records.is_empty(), "{text}");
@@ -312,12 +312,13 @@ fn an_undo_of_nothing_leaves_the_record_as_it_is() {
     for (older, newer, charged, undone, now) in [
         ("p: fixed-window 5/10s anchored", "p: fixed-window 6/10s anchored", 20, 5, 21),
         ("p: sliding-log 5/10s", "p: sliding-log 6/10s", 20, 19, 21),
-        // In the next three cases, the undo names a time in the previous, the current or the next
-        // window, but the charge was made in another window.
+        // In the next three cases, the time of the charge and the time that the undo names are in
+        // two different windows of 10 s, such as 21 s and 19 s.
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 19, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 19, 21, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 35, 22),
-        // Since the time that the undo names, the bucket has refilled more tokens than the cost.
+        // From 5 s, the time that the undo names, to the charge at 20 s, the bucket has refilled 3
+        // tokens, which is the whole cost. So the undo refunds nothing.
         ("p: token-bucket 1/5s burst 5", "p: token-bucket 1/5s burst 6", 20, 5, 21),
         (
             "p: token-bucket 1/5s burst 5 by-interval",

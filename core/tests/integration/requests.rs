@@ -53,7 +53,6 @@ fn each_policy_is_charged_for_its_own_subject_and_cost_or_none_is() {
             .map(|verdict| verdict.name())
             .collect();
         assert_eq!(refusing, ["user"]);
-        // The request that was acquired can also be peeked and refunded.
         assert_eq!(remaining(request.refund().await.unwrap().decision()), expected(2, 60, 8));
         assert_eq!(remaining(&request.peek().await.unwrap()), expected(2, 60, 8));
         // The subject of the request is the number 7. A charge with the text "7" as its subject

@@ -266,8 +266,8 @@ fn a_store_that_fails_now_and_then_does_not_log_a_line_per_call() {
             assert_eq!(acquire(&store).await.unwrap(), call % 2 == 0);
             clock.advance(Duration::from_millis(10));
         }
-        // An outage is logged at most every 10 s, so two outages are logged in 20 s. The last line
-        // counts all degraded decisions since the end of the first outage.
+        // The test takes 20 s, and an outage is logged at most every 10 s, so two outages are
+        // logged. The last line counts all degraded decisions since the end of the first outage.
         let lines = log.take();
         assert_eq!(lines.len(), 4, "{lines:?}");
         assert_eq!(lines[3], "INFO message=the store decides again decisions=500");

@@ -244,8 +244,8 @@ fn next_after_is_the_time_of_the_next_refill() {
     ] {
         assert_eq!(next_after(&bucket, verdict), micros(next), "{verdict:?}");
     }
-    // This bucket refills 3 tokens in 2 µs, and 6 tokens are missing. After 1 µs, 1.5 tokens have
-    // been refilled, so `remaining` grows by one token.
+    // This bucket refills 1.5 tokens per microsecond, and 6 tokens are missing. So `remaining`
+    // grows by one token after 1 µs.
     let fast = policy("token-bucket 3/2us burst 9");
     let missing_6 = |reset| verdict(Outcome::Allowed, 3, Some(Duration::ZERO), reset);
     assert_eq!(next_after(&fast, missing_6(4)), micros(1));
@@ -257,8 +257,8 @@ fn next_after_is_the_time_of_the_next_refill() {
         .with_remaining(52_119)
         .with_reset_after(micros(74_057_142_860));
     assert_eq!(next_after(&coarse, missing_6), micros(74_057_142_860 - 61_714_285_710));
-    // This bucket refills 2 tokens at the end of each second, and 6 tokens are missing. The last of
-    // three refills is after 2.5 s, so the next refill is after 0.5 s.
+    // This bucket refills 2 tokens at the end of each second, and 6 tokens are missing. So three
+    // refills are needed. The last refill is after 2.5 s, so the first is after 0.5 s.
     let intervals = policy("token-bucket 2/1s burst 9 by-interval");
     let missing_6 = verdict(Outcome::Allowed, 3, Some(Duration::ZERO), 2_500_000);
     assert_eq!(next_after(&intervals, missing_6), micros(500_000));

@@ -173,7 +173,8 @@ fn a_probe_of_an_earlier_opening_changes_nothing() {
         idle().await;
         join([call(&store, Health::Failing, "s")]).await;
         assert_eq!(store.watch().times_opened(), 2);
-        // At this time, the circuit is no longer open, and the store answers the late call.
+        // The circuit opened again after the late call was sent, and is half-open when the store
+        // answers this call.
         scheduled::advance(OPEN_FOR + Duration::from_micros(1));
         join([(); 4].map(|()| call(&store, Health::Unknown, "s"))).await;
         assert!(!is_refused(&join([late]).await[0]));

@@ -262,8 +262,8 @@ struct Entries {
     /// The calls of each message, as a range of indices into the calls of the ledger.
     messages: Vec<Range<usize>>,
     /// The admissions by the server whose answers have arrived at a node, and which are not yet
-    /// matched with a request. An admission has the time of its execution and the number of its
-    /// call.
+    /// matched with a request. An admission has the time of its execution and a number that
+    /// identifies its call.
     admitted: HashMap<RequestKey, BTreeSet<(u64, usize)>>,
 }
 

@@ -24,7 +24,7 @@ pub struct Load {
     policies: Vec<Policy>,
     operation: Operation,
     rate: u64,
-    /// The second rate, which alternates with `rate`, and the duration of each turn in
+    /// The second rate, which alternates with `rate`, and the time after which the rate changes, in
     /// microseconds.
     alternate: Option<(u64, u64)>,
     lasting: u64,

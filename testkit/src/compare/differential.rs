@@ -57,7 +57,7 @@ pub trait DifferentialStore: Send + 'static {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Run {
-    /// Calls with one charge, under a policy of this kind.
+    /// Calls with one charge, under a policy with this kind of algorithm.
     One(Kind),
     /// Calls with several charges to several policies.
     Several,

@@ -146,7 +146,7 @@ pub struct HoldCall<'s> {
 }
 
 impl HoldScenario {
-    /// Returns the calls of the scenario, in order.
+    /// Returns the calls of the scenario, in the order of the trace.
     #[must_use]
     pub fn calls(&self) -> Vec<HoldCall<'_>> {
         // The charges of the last hold under each id.

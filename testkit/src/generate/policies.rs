@@ -45,8 +45,8 @@ struct Numbers {
     span: u64,
 }
 
-/// Returns a strategy for a policy of this kind, with this name. One in four policies blocks after
-/// a denial, and one in eight is a shadow.
+/// Returns a strategy for a policy with this kind of algorithm and this name. One in four policies
+/// blocks after a denial, and one in eight is a shadow.
 pub fn policy(kind: Kind, name: &'static str) -> impl Strategy<Value = Policy> {
     (algorithm(kind), block(), prop::bool::weighted(0.125))
         .prop_map(move |(algorithm, block, shadow)| finish(name, algorithm, block, shadow))
@@ -166,8 +166,8 @@ fn variant() -> impl Strategy<Value = (u8, u64)> {
     (0..3_u8, prop_oneof![1 => Just(0), 2 => 1..7_u64])
 }
 
-/// Builds an algorithm of this kind. The last argument selects the start of a fixed window and the
-/// number of grains in the window of a sliding log.
+/// Builds an algorithm of the kind `kind`. The last argument selects the start of a fixed window
+/// and the number of grains in the window of a sliding log.
 fn build(kind: Kind, numbers: Numbers, (start, grains): (u8, u64)) -> Option<Algorithm> {
     let Numbers { limit, count, span } = numbers;
     let window = Duration::from_micros(span);

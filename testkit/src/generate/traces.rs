@@ -35,7 +35,7 @@ pub struct Scenario {
     pub subjects: Vec<(Bytes, Bytes)>,
     /// The time at which the trace starts, in microseconds since 1970.
     pub start: u64,
-    /// The steps of the trace, in order.
+    /// The steps of the trace, in the order of execution.
     pub steps: Vec<Step>,
 }
 

@@ -144,8 +144,8 @@ impl Rules for Bucket {
             return None;
         };
         // If the charge was made after the last write, the bucket does not contain the charge.
-        // Otherwise, the tokens that were refilled between the charge and the last write have
-        // possibly repaid a part of the charge. The undo refunds only the rest.
+        // Otherwise, the undo refunds at most the charge minus the tokens that were refilled
+        // between the charge and the last write.
         let time = written.time.div_ceil(self.tick) * self.tick;
         let since = time.checked_sub(self.on_grid(take.at))?;
         let refilled = u128::from(since) * u128::from(self.refill);

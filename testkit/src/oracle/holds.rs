@@ -10,7 +10,8 @@ use super::refunds::KeyRefunds;
 use super::reply::Reply;
 use super::rules::{Take, micros};
 
-/// The key of a hold: the slot key of its first charge, and its id.
+/// The key of a hold: the slot key of its first charge (the tenant, or the subject without a
+/// tenant), and its id.
 pub(super) type HoldKey = (Vec<u8>, Vec<u8>);
 
 /// A charge without its cost: the policy, the tenant, the subject, and whether the charge is

@@ -77,7 +77,7 @@ pub struct Oracle {
     holds: BTreeMap<HoldKey, Hold>,
     /// For each key, the refunds that have possibly refunded a hold.
     refunds: BTreeMap<Key, KeyRefunds>,
-    /// The number of changes to holds so far.
+    /// The number of changes to holds so far. It orders holds that lapse at the same time.
     turns: u64,
 }
 
@@ -218,8 +218,8 @@ impl Oracle {
         self.holds.values().any(|hold| hold.is_known_on(&key, now))
     }
 
-    /// Lets all holds lapse whose time is over at `now`. Refunds each hold with the result of a
-    /// refund at the time of the lapse.
+    /// Lets all holds lapse whose time is over at `now`. Refunds each hold by the amount that a
+    /// refund at the time of its lapse would refund.
     fn lapse(&mut self, now: u64) {
         let Self { keys, holds, refunds, .. } = self;
         loop {
@@ -253,9 +253,9 @@ impl Oracle {
             for (charge, amount) in call.charges.iter().zip(amounts) {
                 let key = ledger::key_of(&charge);
                 let is_any_open = self.holds.values().any(|hold| hold.is_open_on(&key));
-                // A refund of a bucket's whole debt can include a fraction of a token. The amount
-                // in the answer is in whole tokens without this fraction, so the oracle adds a
-                // token.
+                // A refund of a bucket's whole debt can include a fraction of a token, which the
+                // amount in the answer omits. So the oracle records one token more than this
+                // amount.
                 let has_part = *amount < charge.cost
                     && !charge.is_check_only
                     && matches!(charge.policy.algorithm(), Algorithm::TokenBucket(spec) if !spec.is_by_interval());

@@ -22,8 +22,8 @@ impl Refunds {
     }
 
     /// Applies the change that a settlement or a lapse of a hold makes to a key. If the change
-    /// refunds a part of the hold, the refunds since the hold was made are deducted from it, each
-    /// of them once.
+    /// refunds a part of the hold, this function deducts the refunds that were executed since the
+    /// hold was made. It deducts each refund once.
     pub(super) fn settle(
         &mut self,
         ledger: &mut Ledger,

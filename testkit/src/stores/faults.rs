@@ -33,8 +33,9 @@ pub type FaultyStore<S> = Layered<Faults, S>;
 
 /// A [`Layer`] whose calls fail according to a plan.
 ///
-/// Each fault of the plan applies to one call, in order. After the last fault, no call fails. In a
-/// batch, each call uses its own fault of the plan.
+/// The first fault of the plan applies to the first call, the second fault to the second call, and
+/// so on. After the last fault, no call fails. In a batch, each call uses its own fault of the
+/// plan.
 ///
 /// ```
 /// use tidegate_core::{Call, Charge, ErrorKind, ManualClock, Store, StoreExt};

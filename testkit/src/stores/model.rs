@@ -22,7 +22,8 @@ pub struct ModelStore {
     drops_recovered: bool,
 }
 
-/// The contents of the store: the records by key, and the recorded calls by slot key and id.
+/// The contents of the store: the records by key, and the recorded calls by slot key (the tenant,
+/// or the subject without a tenant) and id.
 #[derive(Debug, Default)]
 struct Stored {
     records: BTreeMap<Key, Record>,

@@ -85,7 +85,7 @@ pub(super) fn concurrent_holds_never_exceed_the_limit<F: Fixture>(fixture: &F) {
             [Arc::clone(&harness.store), other].map(|store| limiter(store, &[&policy, &larger]));
         let mut used = 0;
         for (round, callers, cost, admitted, actual) in [
-            (0, 5, 100, 1, 0),  // the scenario of LiteLLM#18730; the actual cost is 0
+            (0, 5, 100, 1, 0),  // This is the scenario of LiteLLM#18730. The actual cost is 0.
             (1, 32, 30, 3, 20), // 60 are used in total
             (2, 5, 41, 0, 0),
             (3, 32, 10, 4, 10), // 100 are used in total

@@ -516,8 +516,9 @@ pub(super) fn a_hold_is_settled_so_far_in_totals<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that a settlement refunds a hold only in the window in which the hold was made. Tokens
-/// that a bucket has refilled since the hold count as a repayment of the hold.
+/// Checks that a settlement refunds a hold only in the window in which the hold was made. In a
+/// bucket, a settlement does not refund tokens that the bucket has already refilled: after a hold
+/// of 4 and a refill of 3, it refunds at most 1.
 pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
     for policy in each() {
         for micros in [0, 1, 2, 4, 9, 10, 11, 19, 20, 30] {

@@ -144,7 +144,7 @@ pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fix
         }
         let wait = u64::try_from(wait.as_micros()).expect("at most some centuries");
         if now + wait >= 1 << 52 {
-            return Ok(()); // The clock cannot show a time after the wait.
+            return Ok(()); // The clock cannot show the time at which the wait ends.
         }
         harness.set(now + wait - 1);
         if harness.ask(Operation::Peek, &charge).await.is_allowed() {

@@ -11,8 +11,7 @@ use super::harness::{EACH, Harness, START, case, cases, each, each_case, policy}
 use super::report::{check, check_eq};
 use crate::show;
 
-/// Returns the operation that undoes a charge, which was made this many microseconds after
-/// [`START`].
+/// Returns the undo of a charge that was made `micros` microseconds after [`START`].
 fn undo(micros: u64) -> Operation {
     Operation::Undo { at: Timestamp::from_micros(START + micros) }
 }

@@ -33,7 +33,7 @@ struct Counts {
     steps_back: u32,
 }
 
-/// A model store with a [`Counter`] around it.
+/// A [`ModelStore`] with a [`Counter`] around it.
 type CountingStore = Layered<Counter, ModelStore>;
 
 /// A layer that counts the calls and the kinds of answers.

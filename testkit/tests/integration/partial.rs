@@ -13,7 +13,7 @@ use tidegate_core::{
 use tidegate_testkit::suite::{check, properties};
 use tidegate_testkit::{Fixture, ModelStore, conformance, decide_one_by_one};
 
-/// A model store that supports some policies.
+/// A [`ModelStore`] that supports only some policies.
 type PartialStore = Layered<Partial, ModelStore>;
 
 /// A layer that does not support some policies. For such a policy, `supports` and `decide` return

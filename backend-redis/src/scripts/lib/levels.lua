@@ -2,8 +2,8 @@
 --- are the three numbers that the rule returns (see lib/rules.lua). The other inputs are the
 --- numbers of the policy.
 
--- Returns the charged sum or the debt of a state, and the amount for a cost of 1, such as the
--- `unit` of a token bucket.
+-- Returns the charged sum or the debt of a state, and the amount by which a cost of 1 increases it,
+-- such as the `unit` of a token bucket.
 local function held(rule, a, b, c, p2)
   if rule == SLIDING_LOG then return a, 1 end
   if rule == SLIDING_COUNTER then return b + c, 1 end

@@ -18,8 +18,9 @@ end
 --- Writes a log. A long log is stored as a list, and a short log as a string. If the rule has
 --- changed only the end of the string, the script overwrites only that end.
 ---
---- Inputs: the outputs as_list and offset of the rule, and the inputs of the section `list`.
---- Output: admits (`nil` if the log is a foreign value).
+--- Inputs: the inputs of the section `list`, and two outputs of rules/sliding_log.lua: as_list
+--- (whether to write a list) and offset (the byte at which `after` overwrites the string, or
+--- `nil`). Output: admits (`nil` if the log is a foreign value).
 if as_list then
   --- @inline lib/write.list
 elseif offset then
@@ -43,8 +44,8 @@ end
 --- Inputs: value and is_list (of the key before the write), and four outputs of the rule: from and
 --- to (the arguments of LTRIM), chunk and chunks (the elements to add before the last element).
 if not is_list then
-  -- A server checks for lack of memory only before the first write of a script. UNLINK would be
-  -- this write. So the script unlinks only a key that exists.
+  -- A server that lacks memory refuses RPUSH only if the script has written nothing yet, and UNLINK
+  -- counts as a write. So the script unlinks only a key that exists.
   if value then call('UNLINK', key) end
   if chunks then
     for place = 1, #chunks do call('RPUSH', key, chunks[place]) end

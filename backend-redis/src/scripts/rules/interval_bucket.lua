@@ -43,13 +43,14 @@ elseif op == REFUND then -- refund
   if not writes then anchor, debt, after = 0, 0, false end
 elseif op == UNDO and was_there then -- undo
   local original_cost, between = max_wait, math.max(written_anchor - taken_at, 0)
-  -- The refill between the charge and the last write repaid the charge first. So the undo subtracts
-  -- only the part of the charge that was not repaid.
+  -- Refilled tokens must not be refunded again. So the undo assumes that the whole refill between
+  -- the charge and the last write has repaid this charge, and subtracts only the rest of the
+  -- charge.
   local undone = math.min(cost, original_cost - (between + -between % period) / period * refill)
   writes = taken_at - written_anchor < period and undone > 0
   if writes and undone >= debt then
     writes, anchor, debt, after = false, 0, 0, false
-  elseif writes then -- Keep the anchor, so that later undos are equally exact.
+  elseif writes then -- Keep the anchor: after a later anchor, the next undo would undo less.
     anchor, debt = written_anchor, written_debt - undone
   end
 end

@@ -52,13 +52,14 @@ elseif op == REFUND then -- refund
 elseif op == UNDO and was_there then -- undo
   local original_cost, taken_tick = max_wait, taken_at - taken_at % tick
   local between = (written_time + -written_time % tick - taken_tick) / tick
-  -- The refill between the charge and the last write repaid the charge first. So the undo subtracts
-  -- only the part of the charge that was not repaid.
+  -- Refilled tokens must not be refunded again. So the undo assumes that the whole refill between
+  -- the charge and the last write has repaid this charge, and subtracts only the rest of the
+  -- charge.
   local undone = math.min(cost * unit, original_cost * unit - between * refill)
   writes = between >= 0 and undone > 0
   if writes and undone >= debt then
     writes, time, debt, after = false, 0, 0, false
-  elseif writes then -- Keep the time of the state, so that later undos are equally exact.
+  elseif writes then -- Keep the time: after a later time, the next undo would undo less.
     time, debt = written_time, written_debt - undone
   end
 end

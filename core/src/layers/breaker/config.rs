@@ -13,8 +13,8 @@ pub(super) const MAX_PROBES: u32 = 63;
 ///
 /// The circuit opens after several **consecutive** failures, and not at a failure rate. If a store
 /// is down, every call fails, so consecutive failures show the outage earlier than a rate. If a
-/// store still answers some calls, the circuit should stay closed, because each answer of the store
-/// is exact, and no fallback is.
+/// store still answers some calls, the circuit should stay closed, because only the answers of the
+/// store are exact.
 ///
 /// ```
 /// use std::time::Duration;

@@ -11,7 +11,7 @@ use crate::{Call, Decision, Error, ErrorKind, OwnedCall, Store};
 
 /// Sends the batches of one batch group, one batch after another.
 ///
-/// If the store panics or the runtime ends, the driver is dropped before it has sent all calls.
+/// If the store panics or the runtime ends, the `Driver` is dropped before it has sent all calls.
 /// Then the waiting calls fail.
 pub(super) struct Driver<S> {
     queues: Arc<Queues>,
@@ -58,8 +58,8 @@ async fn send(store: &impl Store, batch: Vec<WaitingCall>) {
     };
     let mut answers = answers.unwrap_or_default().into_iter();
     for caller in callers {
-        // If the caller is cancelled, its channel is closed. Then `send` fails, and nothing needs
-        // the answer.
+        // If the caller is cancelled, its channel is closed, and `send` fails. This error is
+        // ignored, because no caller needs the answer.
         let _ = caller.send(answers.next().unwrap_or_else(|| Err(missing())));
     }
 }

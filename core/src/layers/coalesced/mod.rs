@@ -1,8 +1,8 @@
 //! The layer that sends the calls of concurrent callers in batches.
 //!
 //! Each batch group has a task that sends its batches. The first waiting call spawns the task, and
-//! the task ends when no call waits. If a caller sent the batches, it would delay all other callers
-//! while it is not polled, and it would interrupt its batch when it is cancelled.
+//! the task ends when no call waits. Callers do not send batches, because a caller that is not
+//! polled would delay all other callers, and a cancelled caller would interrupt its batch.
 
 mod driver;
 mod queues;
@@ -24,10 +24,11 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Store};
 ///
 /// At most one batch of a [batch group](Store::batch_group) is in flight. The calls that arrive
 /// while the batch is in flight form the next batch, which is sent by
-/// [`decide_many`](Store::decide_many). So the size of the batches follows the load. There is no
-/// timer: if no batch is in flight, a call is sent immediately. The more callers there are, the
-/// less work a call causes in the store. A batch costs a Redis server a quarter to a half of the
-/// cost of the same calls without a batch.
+/// [`decide_many`](Store::decide_many). There is no timer: if no batch is in flight, a call is sent
+/// immediately.
+///
+/// With more concurrent callers, the batches are larger. In a batch, a call costs a Redis server a
+/// quarter to a half of its cost without a batch.
 ///
 /// Add this layer first, directly around the store, and add all other layers after it. Then a
 /// [timeout](super::StoreExt::timeout) around this layer applies to each single call.
@@ -50,8 +51,8 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Store};
 /// * calls that a batch does not make cheaper, such as calls with an [id](crate::CallId) on Redis;
 /// * calls that an inner layer (a [deny cache](super::StoreExt::deny_cache) or
 ///   [leases](super::StoreExt::leased)) answers from memory;
-/// * the calls of a [`decide_many`](Store::decide_many) with more than 8 calls, because the layer
-///   would have to copy these calls, which costs more than a common batch saves.
+/// * the calls of a [`decide_many`](Store::decide_many) with more than 8 calls, because a copy of
+///   these calls for a common batch would cost more than the common batch saves.
 ///
 /// The layer copies each charge with its subject. A call must be made within a Tokio runtime. If
 /// the runtime ends or the inner store panics, all calls in flight and all waiting calls fail with

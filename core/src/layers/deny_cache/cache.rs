@@ -27,8 +27,8 @@ pub(super) struct Cache {
 const ORDINARY_BYTES: usize = 400;
 
 /// The number of generation counters per slot of the table. Several keys share a counter. If a call
-/// changes the state of one of these keys, the denials of all these keys become invalid, and each
-/// invalid denial costs a call to the store. More counters make this less frequent.
+/// changes the state of one of these keys, the denials of all these keys become invalid, which
+/// costs a call to the store for each of them. With more counters, fewer keys share a counter.
 const GENERATIONS_PER_SLOT: usize = 2;
 
 impl Cache {

@@ -68,8 +68,10 @@ use crate::{Clock, SystemClock};
 /// The cache measures the time of a denial from a moment before it sent the call. So a denial does
 /// not end later in the cache than in the store, even if the clocks of the cache and the store
 /// differ by years. But these clocks must run at the same rate. At a drift of 200 ppm, a block of
-/// an hour can last 0.7 s longer in the cache. If the [`Clock`] of the cache steps back to a time
-/// before a call was sent, the cache is cleared. [`SystemClock`] never steps back.
+/// an hour can last 0.7 s longer in the cache.
+///
+/// If the [`Clock`] of the cache steps back to a time before a call was sent, the cache is cleared.
+/// [`SystemClock`] never steps back.
 ///
 /// # Invalidation
 ///
@@ -77,9 +79,11 @@ use crate::{Clock, SystemClock};
 /// Such a call is an acquire, a reservation, a charge, a refund, an undo, a reset, a block, a hold
 /// or a settlement. The denial becomes invalid even if that call is in a batch, fails, or gets no
 /// answer. If the call fails and the store executes it later, the change counts like a change by
-/// another process. If a denial from the store is in flight during such a call, the denial is not
-/// cached. If the numbers of a policy change, the cache has no denials for the changed policy, so
-/// the store decides the next call.
+/// another process.
+///
+/// If a call that can change a state is made while a denial for this state is in flight from the
+/// store, the denial is not cached. If the numbers of a policy change, the cache has no denials for
+/// the changed policy, so the store decides the next call.
 ///
 /// # Memory
 ///

@@ -17,8 +17,8 @@ pub(super) const MAX_NAME_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(super) struct CallKey<'a> {
     pub(super) call: Call<'a>,
-    /// The hash of the state of each charge, in order. A charge has no hash here if its tenant and
-    /// subject are too long to be cached.
+    /// For each charge, in the order of the call: the hash of its state. The list omits a charge
+    /// whose tenant and subject are too long to be cached.
     pub(super) keys: Keys,
     /// The hash of all charges with their costs. It is `None` if the call is too large to be
     /// cached, or if the store's answer has data that a cached denial does not contain.

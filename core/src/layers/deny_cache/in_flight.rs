@@ -33,8 +33,8 @@ enum Effect {
 }
 
 impl<'a> InFlight<'a> {
-    /// Records that a call is in flight. The caller must create this value before it sends the
-    /// call.
+    /// Creates the record of a call in flight. The caller must create this record before it sends
+    /// the call.
     pub(super) fn new(cache: &'a Cache, key: CallKey<'a>, at: ClockReading) -> Self {
         cache.clock_guard.record_send(at);
         if !is_cacheable(&key.call) {
@@ -106,7 +106,8 @@ pub(super) type Answers = Vec<Result<Decision, Error>>;
 
 /// A batch of calls. The cache answers some of the calls, and the others are sent to the store.
 pub(super) struct Batch<'a> {
-    /// The cached denial of each call in order, or `None` for a call that is sent to the store.
+    /// For each call of the batch, in order: its cached denial, or `None` if the call is sent to
+    /// the store.
     known: Vec<Option<Decision>>,
     sent: Vec<InFlight<'a>>,
 }
@@ -147,8 +148,8 @@ impl<'a> Batch<'a> {
         self.sent.iter().map(InFlight::call).collect()
     }
 
-    /// Returns the answers to all calls of the batch, in order. `answers` are the store's answers
-    /// to the calls that were sent.
+    /// Returns the answers to all calls of the batch, in the order of the calls. `answers` are the
+    /// store's answers to the calls that were sent.
     pub(super) fn merge(self, answers: Answers) -> Answers {
         let mut answers = answers.into_iter();
         let mut sent = self.sent.into_iter();

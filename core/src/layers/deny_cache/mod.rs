@@ -78,7 +78,6 @@ impl<S, C> DenyCacheStore<S, C> {
     /// to these calls still add denials to the cache, and these calls still make denials invalid.
     ///
     /// This store is for callers that cannot accept a late effect of a reset by another process.
-    /// Other callers use the store with the cache.
     ///
     /// ```
     /// use tidegate_core::{Call, Charge, DenyCache, Policy, Store, StoreExt};

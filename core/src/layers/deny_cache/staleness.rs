@@ -21,8 +21,8 @@ pub(super) struct ClockGuard {
 
 impl ClockGuard {
     pub(super) fn now(&self, clock: &impl Clock) -> ClockReading {
-        // `latest` is read before the clock. If it were read after the clock, another thread could
-        // record a later call in between, and the clock would seem to have stepped back.
+        // `latest` is read before the clock. In the opposite order, another thread could record a
+        // later call between the two readings, and the clock would seem to have stepped back.
         let latest = self.latest.load(Ordering::Acquire);
         let now = clock.now().as_micros();
         if now < latest {

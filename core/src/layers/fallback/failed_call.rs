@@ -18,8 +18,8 @@ pub(super) enum Fallback {
     Open,
     /// The charge is refused.
     Closed,
-    /// The fallback store decides the charge. The limit of this policy is only the node's share of
-    /// the original limit.
+    /// The fallback store decides the charge, under a policy whose limit is the node's share of the
+    /// original limit.
     FallBack(Policy),
 }
 
@@ -205,17 +205,18 @@ impl<'a> FailedCall<'a> {
     }
 
     /// Returns the amount of an admitted `AcquireUpTo`: the amount that the fallback store has
-    /// charged, or if it has charged nothing, the maximum that the policies that fail open admit.
-    /// The amount is at most the lowest cost of the charges. If all policies are shadows, it is
-    /// this cost.
+    /// charged. If the fallback store has charged nothing, returns the maximum that the policies
+    /// that fail open admit. The result is at most the lowest cost of the charges, and equal to
+    /// this cost if all policies are shadows.
     fn amount(&self, fallback: &Decision) -> u64 {
         let costs = self.call.charges.iter().filter(|charge| !charge.is_check_only);
         let max = costs.map(|charge| charge.cost).min().unwrap_or(0);
         amount_of(fallback).unwrap_or(self.max_amount).min(max)
     }
 
-    /// Returns the verdict of a policy that fails closed. The `retry_after` of the verdict is the
-    /// configured hint. It is `None` if the cost is above the limit and is never admitted.
+    /// Returns the verdict of a policy that fails closed. Its `retry_after` is the configured hint.
+    /// If the cost is above the limit, the verdict has no `retry_after`, because the cost is never
+    /// admitted.
     fn refuse(&self, charge: &Charge<'_>) -> Verdict {
         let limit = charge.policy.limit();
         let cost = match self.call.operation {

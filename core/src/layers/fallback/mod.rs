@@ -39,8 +39,10 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 /// If one charge of a failed call fails closed, the whole call is refused. The charges that fall
 /// back are sent to the fallback store in one call. The fallback store makes either all of these
 /// charges or none. If the failed call is refused because of another charge, the fallback store
-/// charges nothing. If some calls of a batch fail, only the failed calls are sent to the fallback
-/// store, in one batch. If the fallback store fails too, the error describes both failures.
+/// charges nothing.
+///
+/// If some calls of a batch fail, only the failed calls are sent to the fallback store, in one
+/// batch. If the fallback store fails too, the error describes both failures.
 ///
 /// The fallback store does not receive the [ids](crate::CallId) of calls, and decides a call with
 /// an id like a call without an id. So a call that is sent again is charged again.
@@ -54,9 +56,9 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 /// * If the policy fails open, all requests during the outage are admitted.
 /// * If the policy fails closed, no request is admitted in addition.
 /// * If the policy falls back, each node admits the node's share of the amount that the policy
-///   admits in the same time. If the shares of all nodes add up to 1, the total is at most twice
-///   the amount that the policy admits. So a window admits at most twice the limit, and a bucket
-///   admits at most `2 × (burst + rate × time)`.
+///   admits in the same time. If the shares of all nodes add up to 1, the inner store and the
+///   fallback stores together admit at most twice the amount of the policy. So a window admits at
+///   most twice the limit, and a bucket admits at most `2 × (burst + rate × time)`.
 ///
 /// The inner store and the fallback store do not know each other's states. A block or a reset
 /// applies only to the store that has executed the call.

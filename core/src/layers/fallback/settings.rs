@@ -158,7 +158,7 @@ impl<F> OnFailure<F> {
     /// such as a wrong password. By default, the caller gets such an error, because a fallback
     /// would hide the mistake forever.
     ///
-    /// Any other `kind` has no effect. Invalid requests and
+    /// All kinds except `Misconfigured` have no effect. Invalid requests and
     /// [`TooManyWaiters`](ErrorKind::TooManyWaiters) always remain errors. For all other errors,
     /// the layer always uses the fallback.
     ///

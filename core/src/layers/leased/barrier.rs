@@ -94,8 +94,8 @@ pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
     }
 }
 
-/// Sends calls to the store, and drops `pauses` after the store has answered, so that the node
-/// fetches chunks again.
+/// Sends calls to the store. Then drops `pauses`, during which the node fetches no chunk of the
+/// calls' states.
 ///
 /// If the caller is cancelled, the store possibly still executes the calls. So a task then awaits
 /// the answers and drops `pauses`.

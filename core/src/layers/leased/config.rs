@@ -59,9 +59,11 @@ use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 /// The size of a chunk is the cost that the node has recently used in half a span. The maximum size
 /// is a [share](Self::max_share) of the remaining amount, so that chunks shrink near the limit. If
 /// a chunk would admit fewer than 4 calls, the node fetches no chunk, and the store decides each
-/// call. When half of a chunk is used, a task fetches the next chunk. A caller waits for this task
-/// only if the store refuses the caller's call before the next chunk arrives. After the span, the
-/// node returns the unspent cost of the chunk to the window in which the chunk was charged.
+/// call.
+///
+/// When half of a chunk is used, a task fetches the next chunk. A caller waits for this task only
+/// if the store refuses the caller's call before the next chunk arrives. After the span, the node
+/// returns the unspent cost of the chunk to the window in which the chunk was charged.
 ///
 /// A call with a cost of 0 begins no lease and fetches no chunk. If the node already has a chunk
 /// for the call, the chunk admits the call.
@@ -83,18 +85,19 @@ use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 /// | several policies in one call | for each policy, the maximum in the row of that policy |
 /// | a call with a cost of 0 | the call is admitted if the store would have admitted the call at a time within the last span |
 ///
-/// The bounds in the table hold regardless of network failures, of the number of killed nodes, and
-/// of wrong times on the clocks of nodes. A node measures the time of a chunk by its own clock,
-/// starting before it requests the chunk. This clock can be slower than the store's clock by up to
-/// a thousandth. The clock must not stop while the process runs. On a machine that is suspended,
-/// the clock possibly stops.
+/// The bounds in the table hold during network failures, if nodes are killed, and if the clocks of
+/// nodes show wrong times. A node measures the time of a chunk by its own clock, starting before it
+/// requests the chunk. This clock can be slower than the store's clock by up to 0.1 %. The clock
+/// must not stop while the process runs. On a machine that is suspended, the clock possibly stops.
 ///
 /// A call is possibly refused too early, because other nodes have unspent cost in chunks. For one
 /// lease, each other node has at most two chunks, and is possibly returning more chunks to the
-/// store. Each refusal is a decision of the store. Before a node returns a refusal, it checks
-/// whether its own chunks are the cause. The node waits for its chunks that are being fetched or
-/// returned, and then admits the call from a chunk if a chunk suffices. If not, the node returns
-/// the chunks of the refusing policies and sends the call again, at most three times.
+/// store.
+///
+/// Each refusal is a decision of the store. Before a node returns a refusal, it checks whether its
+/// own chunks are the cause. The node waits for its chunks that are being fetched or returned, and
+/// then admits the call from a chunk if a chunk suffices. If not, the node returns the chunks of
+/// the refusing policies and sends the call again, at most three times.
 ///
 /// # What other operations do
 ///
@@ -110,21 +113,26 @@ use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 ///
 /// If a node must return chunks before a call, the call waits for the settlements of these chunks,
 /// and for chunks in flight. Until the call is answered, the node fetches no chunk of the states of
-/// the call, even if the caller is cancelled. The demand for the returned chunks determines the
-/// size of the next chunk, so that a few such calls do not end the use of leases. If chunks
-/// repeatedly admit fewer than 4 calls before they are returned, they cost more than they save.
-/// Then the store decides each call for a quarter of a span at a time.
+/// the call, even if the caller is cancelled.
+///
+/// After a call for which a node returned its chunks, the node can fetch chunks again. The size of
+/// the next chunk follows the demand for the returned chunks. If chunks repeatedly admit fewer than
+/// 4 calls before they are returned, they cost more than they save. Then the store decides each
+/// call for a quarter of a span at a time.
 ///
 /// Before an acquire up to or a hold up to, the node sends a peek. Between the peek and the call,
 /// other callers possibly use the remaining amount. Then the call gets less than without leases.
-/// The difference is at most the cost of the chunks of this node. Before an acquire of a policy
-/// that blocks, the node returns its chunks of the same state, so that no chunk causes a block.
+/// The difference is at most the cost of the chunks of this node.
+///
+/// Before an acquire of a policy that blocks, the node returns its chunks of the same state, so
+/// that no chunk causes a block.
 ///
 /// A node sends calls to the store in the order in which callers make them, as without leases. But
 /// if a call must wait for a peek or for the return of chunks, or if the node sends the call again,
-/// the node possibly sends later calls first. If a chunk admitted a request, an undo of the request
-/// possibly refunds less than without leases, because the store charged the cost earlier, when it
-/// granted the chunk.
+/// the node possibly sends later calls first.
+///
+/// If a chunk admitted a request, an undo of the request possibly refunds less than without leases,
+/// because the store charged the cost earlier, when it granted the chunk.
 ///
 /// # The answer
 ///
@@ -137,18 +145,22 @@ use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 ///
 /// While the store is unreachable, a node uses a chunk until the chunk is used up, at most for a
 /// span. After that, each call gets the error of the store, or the decision of a [failure
-/// policy](crate::OnFailure) around this layer. If the answer to the hold of a chunk is lost, the
-/// chunk is charged but not used. If a node cannot return a chunk, or the node ends, the unspent
-/// cost stays charged until the state recovers.
+/// policy](crate::OnFailure) around this layer.
+///
+/// If the answer to the hold of a chunk is lost, the chunk is charged but not used. If a node
+/// cannot return a chunk, or the node ends, the unspent cost stays charged until the state
+/// recovers.
 ///
 /// # Memory and tasks
 ///
 /// The memory is bounded regardless of the subjects that callers choose. There are at most
 /// [`max_leases`](Self::max_leases) leases of at most 3 KiB each, and each possible lease takes
 /// another 88 bytes. A lease that was not used for a span is removed, and so are the leases of a
-/// policy whose numbers have changed. Each chunk has a task until the chunk is over, and each lease
-/// without a chunk has a task until the lease is removed. The tasks need the timers of the Tokio
-/// runtime. Without a runtime, nothing is leased.
+/// policy whose numbers have changed.
+///
+/// Each chunk has a task until the chunk is over, and each lease without a chunk has a task until
+/// the lease is removed. The tasks need the timers of the Tokio runtime. Without a runtime, nothing
+/// is leased.
 #[derive(Debug, Clone)]
 #[must_use = "a configuration does nothing until a store has it"]
 pub struct Lease<C = SystemClock> {
@@ -225,10 +237,11 @@ impl<C: Clock> Lease<C> {
     ///
     /// A node has at most two chunks per lease at a time. With a smaller share, fewer calls are
     /// refused too early, and if a node ends, less unspent cost stays charged. With a larger share,
-    /// the node calls the store less often, and still uses leases closer to the limit. With more
-    /// than 20 nodes, use a share of 1 divided by ten times the number of nodes, for example 1/500
-    /// for 50 nodes. With a larger share, the chunks of all nodes together are too large near a
-    /// limit.
+    /// the node calls the store less often, and still uses leases closer to the limit.
+    ///
+    /// With more than 20 nodes, use a share of 1 divided by ten times the number of nodes, for
+    /// example 1/500 for 50 nodes. With a larger share, the chunks of all nodes together are too
+    /// large near a limit.
     pub fn max_share(mut self, share: Share) -> Self {
         self.settings.max_share = share;
         self
@@ -314,7 +327,7 @@ impl<C: Clock> Lease<C> {
     /// ignores changes of the wall clock.
     ///
     /// The clock must not step back. It can be faster than the store's clock, or slower by at most
-    /// a thousandth. The tasks that return chunks use Tokio's timers instead of this clock.
+    /// 0.1 %. The tasks that return chunks use Tokio's timers instead of this clock.
     pub fn clock<D: Clock>(self, clock: D) -> Lease<D> {
         Lease { clock, settings: self.settings }
     }

@@ -14,8 +14,8 @@ use crate::{Charge, ChargeBuf, Charges, Decision};
 /// because the store must execute a hold and a settlement for the chunk.
 pub(super) const MIN_CALLS: u64 = 4;
 
-/// The maximum [balance](Entry::balance) of a lease. With this balance, a node can return 16 unused
-/// chunks in a row before it stops fetching chunks.
+/// The maximum [balance](Entry::balance) of a lease. From this balance, a node can return 16 unused
+/// chunks in a row before it stops fetching chunks for a while.
 const MAX_BALANCE: u64 = 16 * MIN_CALLS;
 
 /// A lease in the table of leases, for acquires with the same policies, tenants and subjects.
@@ -126,9 +126,9 @@ impl Entry {
         self.is_fetching || self.chunk.is_some() || self.next.is_some()
     }
 
-    /// Returns the time until which the caller must wait. If the lease is still unused then, the
-    /// caller removes it. Returns `None` if another task already waits, or if the lease has chunks,
-    /// because then the task of each chunk waits.
+    /// Returns the time until which the calling task must wait before it removes the lease, if the
+    /// lease is then still unused. Returns `None` if another task already waits, or if the lease
+    /// has chunks, because then the task of each chunk waits.
     pub(super) fn watch(&mut self, now: u64, span_micros: u64) -> Option<u64> {
         if self.has_chunks() || now < self.watched_until {
             return None;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use super::todo::{Fetch, PerCharge, Unspent};
 use crate::{Call, CallId, Decision, Error, Operation, Store};
 
-/// The minimum time to live of a hold. Even with a short span, the store then knows the hold if its
-/// settlement is late by about this time.
+/// The minimum time to live of a hold. With a short span, the settlement can be late, and the store
+/// must still know the hold.
 const MIN_TTL: Duration = Duration::from_secs(2);
 
 pub(super) const MAX_BATCH: usize = 128;

@@ -10,16 +10,16 @@ use crate::hash::spread;
 use crate::layers::generations::Keys;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Counts the calls of tasks, the settlements, and the pauses (times without fetches) that are in
-/// progress.
+/// Counts three things that are in progress: calls of tasks, settlements, and pauses, which are
+/// times without fetches.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     calls: AtomicUsize,
     settlements: AtomicUsize,
     settled: AtomicU64,
-    /// The groups of states. The hash of a state selects its group. If two states share a group, a
-    /// refused caller possibly makes an unnecessary retry, and a chunk of one state is possibly not
-    /// fetched during a pause of the other state.
+    /// The groups of states. The hash of a state selects its group. Two states can share a group.
+    /// Then a refused caller possibly makes an unnecessary retry, and a pause of one state also
+    /// prevents fetches for the other state.
     groups: Box<[Group]>,
     ended: Notify,
 }

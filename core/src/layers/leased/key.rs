@@ -76,8 +76,9 @@ pub(super) fn why_not_leased(policy: &Policy, leases_sliding: bool) -> Option<&'
     } else if policy.block_micros() != 0 {
         Some("`block` and a lease exclude each other: a refused lease would block the subject")
     } else if policy.refunds_lapsed() {
-        // A chunk is a hold. If a node ended before it settled a chunk, the store would also refund
-        // the used part of the chunk when the hold lapses.
+        // A chunk is a hold. If a node ended before it settled a chunk, the hold would lapse. With
+        // `refund-lapsed`, the store would then refund the whole chunk, including the part that
+        // calls have used.
         Some("`refund-lapsed` and a lease exclude each other: a lapsed lease would be refunded")
     } else if policy.can_use_any_shard() {
         Some("`shards` and a lease exclude each other: a lease belongs to one shard")

@@ -58,8 +58,8 @@ pub struct LeasedStore<S, C = SystemClock> {
     owner: Arc<Owner<S, C>>,
 }
 
-/// Ends the leases when it is dropped. All clones of a `LeasedStore` share one `Owner`, and the
-/// tasks have no reference to it. So it is dropped with the last clone.
+/// An `Owner` ends the leases when it is dropped. All clones of a `LeasedStore` share one `Owner`,
+/// and the tasks have no reference to it. So it is dropped with the last clone.
 struct Owner<S, C> {
     keeper: Arc<Keeper<S, C>>,
     /// Ends the leases. This field is a function pointer, because `drop` cannot have the bounds on

@@ -52,9 +52,10 @@ fn send<'a, S: Store + 'static, C: Clock + 'static>(
     }
 }
 
-/// Sends a call whose answer depends on the whole remaining amount, such as an acquire up to. If a
-/// peek shows that the store admits the whole cost, the chunks stay on this node, so that a few
-/// such calls do not end the use of leases. If not, the node first returns its chunks.
+/// Sends a call whose answer depends on the whole remaining amount, such as an acquire up to. If
+/// the node has chunks of the call's states, first sends a peek. If the peek shows that the store
+/// would admit the whole cost, the chunks stay on this node. If not, the node returns the chunks
+/// before it sends the call.
 async fn send_if_enough<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     sent: StoreCall<'_>,
@@ -92,8 +93,8 @@ pub(super) fn pass_many<'a, S: Store + 'static, C: Clock + 'static>(
     let hasher = &keeper.table.hasher;
     // The decision of a chunk on each call, or `None` for a call that is sent to the store.
     let mut local: Vec<Option<Decision>> = Vec::with_capacity(calls.len());
-    // A call that shares a state with an earlier call to the store is sent to the store too, so
-    // that the store executes both calls in their order.
+    // If a call shares a state with an earlier call of the batch that is sent to the store, this
+    // call is sent too, so that the store executes both calls in their order.
     let (mut all_sent, mut sent_states) = (vec![], HashSet::with_hasher(hasher.clone()));
     for call in calls {
         let states = state_keys(call.charges, hasher);

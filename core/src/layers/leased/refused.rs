@@ -28,7 +28,7 @@ pub(super) enum Cause {
 /// Returns the final answer to an acquire, and records the answer. As long as chunks of this node
 /// are the cause of a refusal, admits the acquire from these chunks or sends the acquire again.
 ///
-/// `settled` is the number of settlements that had ended before the call was sent.
+/// `settled` is the number of settlements of this node that had ended before the call was sent.
 pub(super) async fn resolve<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     sent: StoreCall<'_>,
@@ -53,8 +53,8 @@ pub(super) async fn resolve<S: Store + 'static, C: Clock + 'static>(
                     answer = Ok(decision);
                     break;
                 }
-                // The leases fetch no chunk for a while, because another chunk would cause refusals
-                // again.
+                // The leases fetch no chunk for a while, because a further chunk would cause
+                // another refusal.
                 let until = now.saturating_add(table.settings.span_micros() / 4);
                 for state in states {
                     table.visit_leases(state, |entry| {
@@ -123,8 +123,8 @@ pub(super) fn cause<S: Store + 'static, C: Clock + 'static>(
     })
 }
 
-/// Returns the minimum cost that admits the charge: `min` for an acquire up to or a hold up to, and
-/// `cost` for any other operation.
+/// Returns the minimum amount that the operation must get: `min` for an acquire up to or a hold up
+/// to, and `cost` for any other operation.
 fn min_cost(operation: Operation, cost: u64) -> u64 {
     match operation {
         Operation::AcquireUpTo { min } | Operation::HoldUpTo { min } => min.min(cost),

@@ -220,9 +220,9 @@ impl LeaseTable {
         is_hot: bool,
         now: u64,
     ) -> Option<Arc<Fetch>> {
-        // This check holds the lock of a part of the table. A call that pauses states first counts
-        // the pause, and then takes the same lock to look for fetches. So either this check finds
-        // the pause, or the call finds the fetch.
+        // This method checks for pauses under the lock of the lease's part of the table. A call
+        // that pauses states first counts the pause, and then looks for fetches under the same
+        // lock. So either this check finds the pause, or the call finds the fetch.
         if self.in_flight.is_paused(&entry.states) {
             return None;
         }
@@ -248,16 +248,16 @@ impl LeaseTable {
         let id = LeaseId { hash, serial: self.numbers.fetch_add(1, Ordering::Relaxed) };
         let (states, in_flight) = (state_keys(charges, &self.hasher), Arc::clone(&self.in_flight));
         let entry = Entry::new(id, charges, states, in_flight, now);
-        // The lease is added to the index `by_state` first. As soon as the lease is in the table, a
-        // caller can fetch a chunk for it, and an operation on a state of the lease must find this
-        // chunk by the index.
+        // The lease is added to the index `by_state` before it is added to the table. As soon as it
+        // is in the table, a caller can fetch a chunk for it. Operations on a state of the lease
+        // find this chunk by the index.
         self.add_to_index(&entry);
         let mut shard = self.shard(hash);
         let has_room = shard.entries.len() < self.max_per_shard;
         let idle = if has_room { None } else { shard.idle(now, span_micros) };
         let exists = shard.entries.contains_key(&hash);
-        // `close` sets `is_closed` before it takes this lock to remove the leases. So the flag is
-        // read under the lock, and no lease is added after `close` has removed the leases.
+        // `close` sets `is_closed` before it takes this lock to remove the leases. The flag is read
+        // here under the same lock, so no lease is added after `close` has removed the leases.
         let is_closed = self.is_closed();
         if exists || is_closed || !has_room && idle.is_none() {
             drop(shard);
@@ -329,7 +329,7 @@ impl LeaseTable {
 
     /// Removes a lease that has no chunk and was not used for a span. If the lease was used within
     /// the last span, returns the time at which the task must call this method again. Returns
-    /// `None` if the task need not call the method again.
+    /// `None` if no further call is needed.
     pub(super) fn retire(&self, lease: LeaseId, now: u64) -> Option<u64> {
         let mut shard = self.shard(lease.hash);
         let at = shard.entry(lease)?.watch(now, self.settings.span_micros())?;

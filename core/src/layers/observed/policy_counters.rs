@@ -16,8 +16,8 @@ pub(super) struct PolicyTable {
     slots: Box<[OnceLock<Box<PolicyCounters>>]>,
     /// The number of used slots. An insertion locks this mutex, and a look-up locks nothing.
     used: Mutex<usize>,
-    /// The counters of all policies that have no slot: one element for enforced policies, and one
-    /// for shadows.
+    /// The counters of all policies that have no slot: the first element is for enforced policies,
+    /// and the second for shadows.
     overflow: [OnceLock<PolicyCounters>; 2],
 }
 
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(used, MAX_POLICIES);
         let (one, other) = (policy(MAX_POLICIES + 1), policy(MAX_POLICIES + 2));
         assert!(std::ptr::eq(policies.counters(&one), policies.counters(&other)));
-        // Shadows have separate counters, because they never refuse.
+        // A shadow does not share these counters, because it never refuses.
         assert!(!std::ptr::eq(policies.counters(&one), policies.counters(&other.shadow())));
     }
 

@@ -56,8 +56,8 @@ impl StaticMetrics {
         let degraded = |answer: usize, reason: usize| {
             let (answer, reason) = (DegradedAnswer::ALL[answer], ErrorKind::ALL[reason]);
             if reason.is_invalid_request() {
-                // The error for an invalid request always remains an error, so it is never the
-                // reason of a degraded decision.
+                // A failed call with an invalid request always gets an error, so this kind of error
+                // is never the reason of a degraded decision.
                 return Counter::noop();
             }
             let (answer, reason) = (answer.as_str(), reason.as_str());
@@ -135,7 +135,8 @@ impl StoreMetrics {
     }
 }
 
-/// Increments a counter. `index` is the position of an error's kind in `ErrorKind::ALL`.
+/// Increments the counter of an error's kind. `index` is the position of the kind in
+/// `ErrorKind::ALL`.
 fn increment(counters: &[Counter], index: usize) {
     if let Some(counter) = counters.get(index) {
         counter.increment(1);
@@ -201,7 +202,8 @@ mod tests {
         for (index, answer) in DegradedAnswer::ALL.into_iter().enumerate() {
             assert_eq!(answer as usize, index, "{answer:?}");
         }
-        // These matches are exhaustive, so this test does not compile if a kind is missing here.
+        // These matches have no wildcard. So if a new variant is missing here, this test does not
+        // compile.
         assert!(ErrorKind::ALL.iter().all(|kind| match kind {
             ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::ReadOnly | ErrorKind::Busy =>
                 true,

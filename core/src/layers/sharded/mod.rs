@@ -119,7 +119,7 @@ async fn send(
         .iter()
         .map(|(routed, parts)| {
             // All answers to the sub-calls of this call are removed from `answers`, even if one of
-            // them is an error, so that the next call gets its own answers.
+            // them is an error. If some stayed in `answers`, the next call would get them.
             let answers: Vec<_> = answers.by_ref().take(parts.len()).collect();
             let decisions = answers.into_iter().collect::<Result<Vec<Decision>, _>>()?;
             routed.answer(parts, decisions)

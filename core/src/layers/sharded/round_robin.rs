@@ -31,9 +31,9 @@ impl RoundRobin {
         Self { counters, hasher: RandomState::new() }
     }
 
-    /// Returns one key for all charges of a call. If each policy had a key of its own, two kinds of
-    /// calls with a common policy would share the turns of this policy. If these calls alternate,
-    /// one kind would get only even turns.
+    /// Returns one key for all charges of a call. If each policy had its own key, two kinds of
+    /// calls with a common policy would share the turns of this policy. If these calls alternated,
+    /// one kind would get only even turns, and so possibly only every second shard.
     pub(super) fn key<'a>(&self, charges: impl Iterator<Item = Charge<'a>>) -> Key {
         let mut hasher = self.hasher.build_hasher();
         for charge in charges {
@@ -78,8 +78,8 @@ impl RoundRobin {
     }
 }
 
-/// Returns the part of the key's hash that a counter contains. It is never 0, because 0 is the tag
-/// of an unused counter.
+/// Returns the part of the key's hash that a counter contains. It is never 0, because an unused
+/// counter contains 0.
 fn tag(Key(hash): Key) -> u64 {
     hash >> 32 | 1
 }
@@ -126,8 +126,8 @@ mod tests {
     fn colliding_keys_restart_at_random() {
         let turns = RoundRobin::new();
         let (alice, bob) = (Key(7 << 32 | 5), Key(9 << 32 | 5));
-        // If the keys shared the turns of the counter, one key would always get odd turns, and the
-        // other key even turns.
+        // Two keys with one counter must not share its turns. Otherwise one key would always get
+        // odd turns, and the other key even turns.
         let odd =
             (0..64).filter(|_| turns.next_turn(bob) % 2 + turns.next_turn(alice) % 2 == 1).count();
         assert!((10..54).contains(&odd), "{odd} of 64");

@@ -16,8 +16,8 @@ type List<T> = SmallVec<[T; 4]>;
 #[derive(Debug)]
 pub(super) struct RoutedCall<'a> {
     call: Call<'a>,
-    /// The pick for each number of shards. Policies with the same number of shards share a pick, so
-    /// that their states are in one slot of the cluster.
+    /// The picked shards, for each number of shards. Policies with the same number of shards use
+    /// the same pick, so that their states are in one slot of the cluster.
     picks: List<(u32, ShardPick)>,
 }
 

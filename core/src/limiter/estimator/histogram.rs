@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn the_weights_fit_with_the_maximum_half_life() {
         let mut histogram = Histogram::new(MAX_HALF_LIFE);
-        // Each iteration has the effect of observing the cost 7 `MAX_HALF_LIFE` times.
+        // Each iteration has the effect of `MAX_HALF_LIFE` observations of the cost 7.
         for _ in 0..40 {
             histogram.until_halved = 0;
             histogram.observe(7, MAX_HALF_LIFE);

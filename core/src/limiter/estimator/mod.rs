@@ -45,11 +45,10 @@ const MAX_KEY: usize = 256;
 ///   less than 1/8 above the lowest cost with this property.
 /// * After every [`half_life`](Self::half_life) observed costs of a key, the weights of these and
 ///   all earlier costs are halved. If the costs of the requests change, the earlier costs have at
-///   most half of the total weight after two half-lives. After five half-lives (1,000 requests by
-///   default), they have at most 1/16 of the total weight. With a share of 9/10, the estimate is
-///   then in the range of the new costs, and covers at least 89 % of them.
-/// * The estimates are deterministic. The same observations in the same order give the same
-///   estimates.
+///   most half of the total weight after two half-lives, and at most 1/16 after five half-lives
+///   (1,000 requests by default). With a share of 9/10, the estimate then covers at least 89 % of
+///   the new costs, and is in their range.
+/// * The same observations in the same order give the same estimates.
 ///
 /// # Memory
 ///
@@ -113,7 +112,8 @@ impl Estimator {
     #[must_use]
     pub fn half_life(self, observations: u32) -> Self {
         let half_life = observations.clamp(1, MAX_HALF_LIFE);
-        // `others` is still empty when the settings change, so its replacement loses nothing.
+        // No cost was observed before the settings are complete, so the replacement of `others`
+        // loses nothing.
         Self { half_life, others: Mutex::new(Histogram::new(half_life)), ..self }
     }
 
@@ -154,7 +154,7 @@ impl Estimator {
         if has_room {
             let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
             // After this thread unlocked the map, another thread possibly inserted this key, or
-            // filled the map. So both are checked again.
+            // filled the map. So this thread checks both again.
             if keys.contains_key(key) || self.has_room_for(key, keys.len()) {
                 let new = || Mutex::new(Histogram::new(self.half_life));
                 let histogram = keys.entry(key.into()).or_insert_with(new);

@@ -51,7 +51,8 @@ impl<S> Limiter<S> {
     /// ```
     pub async fn guards_settled(&self) {
         let mut count = self.shared.guard_count.0.subscribe();
-        // The wait cannot fail, because the limiter owns the sender of the channel.
+        // The wait fails only if the sender of the channel is dropped, and the limiter owns this
+        // sender.
         let _ = count.wait_for(|&count| count == 0).await;
     }
 

@@ -38,10 +38,11 @@ use crate::policy::format_duration;
 ///
 /// A window has no places that a caller could reserve, so waiting callers have no order. Each
 /// caller waits for `retry_after` plus a random time, the jitter, and then retries. The jitter is
-/// at most an eighth of `retry_after`, and at most a second. A retry is refused only if another
-/// caller was admitted first. So if `n` other callers are admitted during the wait of a caller,
-/// this caller sends at most `n + 1` retries. If `retry_after` exceeds the rest of the caller's
-/// maximum wait, the caller gets the refusal immediately.
+/// at most an eighth of `retry_after`, and at most a second. If `retry_after` exceeds the rest of
+/// the caller's maximum wait, the caller gets the refusal immediately.
+///
+/// A retry is refused only if another caller was admitted first. So if `n` other callers are
+/// admitted during the wait of a caller, this caller sends at most `n + 1` retries.
 ///
 /// A policy with [`block_for`](crate::Policy::block_for) blocks a subject after a denial, so that
 /// callers wait until the block ends. So waiting is of little use with such a policy.
@@ -62,9 +63,9 @@ use crate::policy::format_duration;
 ///   refunded. If the store answers immediately, the drop of the future sends the refund. Otherwise
 ///   a task sends the refund, on the runtime in which the wait began. The next caller then waits as
 ///   if the place had never been reserved. Callers that already wait for later places keep their
-///   times. So a bucket with burst `B` and rate `R` can admit up to `B + R·t + C` in an interval
-///   `t` if waits with a total cost of `C` are cancelled. If it is full at the start of the
-///   interval, it admits at most `B + R·t`.
+///   times. So if waits with a total cost of `C` are cancelled, a bucket with burst `B` and rate
+///   `R` can admit up to `B + R·t + C` in an interval `t`. If the bucket is full at the start of
+///   the interval, it admits at most `B + R·t`.
 /// * **While the call is in flight**, a cancelled caller does not know whether the store has
 ///   charged the request. A task completes the call and refunds the charge. It refunds the whole
 ///   cost, although the bucket has possibly refilled a part of the charge before the refund. So a
@@ -76,7 +77,9 @@ use crate::policy::format_duration;
 /// has the same inaccuracy as a refund while the call is in flight.
 ///
 /// A cancelled wait has at most one task for its refund. The task ends when the store has answered,
-/// or after ten seconds. In three cases the place stays reserved and is not used: the refund fails,
+/// or after ten seconds.
+///
+/// In three cases the place of a cancelled caller stays reserved and is not used: the refund fails,
 /// the runtime ends before the refund is sent, or the **process dies**. The loss is at most the
 /// cost of the waiting callers. So it is at most the refill during the longest of their waits.
 ///

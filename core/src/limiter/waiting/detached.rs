@@ -85,9 +85,9 @@ impl<S: Store + 'static> DetachedRequest<S> {
 
 /// Returns a future that is pending on its first poll, and ready on its second poll.
 ///
-/// [`DetachedRequest::refund`] polls its future once in a destructor. A destructor can run while
-/// the runtime shuts down, and creating a timer then panics. So the timer must be created after the
-/// first poll.
+/// [`DetachedRequest::refund`] can run in a destructor while the runtime shuts down. A new timer
+/// panics during the shutdown. So `refund` polls its future once, and the future creates its timer
+/// only after this poll, in a task.
 async fn skip_first_poll() {
     let mut is_first = true;
     poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;

@@ -25,7 +25,8 @@ pub(crate) enum Fate {
 /// The subject and the cost of a call.
 pub(crate) type Sent = (String, u64);
 
-/// A model store at which calls wait until the test lets them pass. All clones use one model store.
+/// A [`ModelStore`] at which calls wait until the test lets them pass. All clones use one
+/// `ModelStore`.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(Arc<Inner>);
 
@@ -64,7 +65,7 @@ impl Gate {
         std::mem::take(&mut self.0.sent.lock().unwrap())
     }
 
-    /// Returns all calls that the store has executed, in order.
+    /// Returns all calls that the store has executed, in the order of execution.
     pub(crate) fn executed(&self) -> Vec<Sent> {
         self.0.executed.lock().unwrap().clone()
     }

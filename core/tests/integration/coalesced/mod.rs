@@ -338,8 +338,8 @@ fn batches_are_bounded() {
         }
         let sizes: Vec<_> = gate.sent().iter().map(Vec::len).collect();
         assert_eq!(sizes, [3, 3, 2]);
-        // The bytes of a batch are also bounded. Each subject has 400,000 bytes, so only two calls
-        // fit into a batch.
+        // A batch also has a maximum number of bytes. Each subject has 400,000 bytes, so only two
+        // calls fit into a batch.
         let store = gate.clone().coalesced();
         let large: Vec<_> =
             (0..4).map(|number| call(&store, &number.to_string().repeat(400_000))).collect();
@@ -364,7 +364,8 @@ fn waiting_calls_are_bounded_and_a_cancelled_call_frees_its_place() {
         let error = call(&store, "d").await.unwrap().unwrap_err();
         assert_eq!(error.to_string(), "too-many-waiters: 2 calls already wait for a batch");
         assert!(error.is_definitely_not_charged());
-        // A waiting call counts only against the maximum of its own batch group.
+        // The call `e` belongs to another batch group, so it does not count against the maximum of
+        // two waiting calls.
         let other = call_for("t", &store, "e", 1);
         settle().await;
         second.abort();

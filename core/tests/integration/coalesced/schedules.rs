@@ -1,5 +1,6 @@
-//! Runs random schedules of callers, cancellations, answers and failures. Each call is executed at
-//! most once and in order, and each caller that is not cancelled gets the answer to its own call.
+//! Runs random schedules of callers, cancellations, answers and failures. The store executes the
+//! calls in the order in which the callers made them, and each call at most once. Each caller that
+//! is not cancelled gets the answer to its own call.
 
 use std::collections::HashMap;
 

@@ -197,7 +197,7 @@ fn the_remaining_amount_of_a_fixed_window_is_exact_until_it_ends() {
     assert!(bench.acquire_by(Source::Store, &charge).is_allowed());
 }
 
-/// The policy `user` refuses for an hour, so the cache answers. When the bucket `ip` has recovered,
+/// The policy `user` denies for an hour, so the cache answers. When the bucket `ip` has recovered,
 /// the cached answers must report the full remaining amount of `ip`.
 #[test]
 fn a_recovered_state_has_its_full_remaining_amount() {

@@ -1,4 +1,5 @@
-//! B45: a cached refusal ends when any call has possibly changed the state.
+//! Tests against defect B45: a cached refusal must end when any call has possibly changed the
+//! state.
 
 use std::time::Duration;
 
@@ -144,7 +145,7 @@ fn a_later_charge_extends_the_wait_of_larger_costs() {
     assert!(bench.acquire(&bucket, 1).is_allowed());
     assert_eq!(wait(&bench.acquire_by(Source::Store, &large)), 3);
     assert_eq!(wait(&bench.acquire_by(Source::Cache, &large)), 3);
-    // An acquire with a cost of zero does not change the wait, so the refusal stays cached.
+    // An acquire with a cost of 0 charges nothing, so the refusal stays cached.
     assert!(bench.acquire(&bucket, 0).is_allowed());
     assert_eq!(wait(&bench.acquire_by(Source::Cache, &large)), 3);
 }

@@ -16,7 +16,7 @@ use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
 
 pub(crate) type Inner = FaultyStore<Arc<ModelStore>>;
 
-/// A store with a deny cache, the model store inside it, and the clock of both stores.
+/// A store with a deny cache, the [`ModelStore`] inside it, and the clock of both stores.
 pub(crate) struct Bench {
     pub(crate) store: DenyCacheStore<Inner, ManualClock>,
     pub(crate) model: Arc<ModelStore>,
@@ -30,8 +30,8 @@ impl Bench {
         Self::with(DenyCache::new(), vec![])
     }
 
-    /// Creates the stores of a test. The inner store fails according to `plan`: each fault applies
-    /// to one call, in order.
+    /// Creates the stores of a test. The inner store fails according to `plan`: the first fault
+    /// applies to the first call, the second fault to the second call, and so on.
     pub(crate) fn failing(plan: Vec<Fault>) -> Self {
         Self::with(DenyCache::new(), plan)
     }

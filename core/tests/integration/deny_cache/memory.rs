@@ -1,4 +1,5 @@
-//! B46: tests of the memory of the cache, as the cache counts it and as the allocator counts it.
+//! Tests against defect B46: they measure the memory of the cache, as the cache counts it and as
+//! the allocator counts it.
 
 use std::time::Duration;
 

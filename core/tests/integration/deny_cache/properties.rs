@@ -73,7 +73,8 @@ fn check_same_except_remaining(
     Ok(())
 }
 
-/// Returns the sum of the costs that a call charges to the state of one of its charges.
+/// Returns the sum of the costs of all charges in a call that use the same state as the charge with
+/// this index.
 fn cost(charges: Charges<'_>, index: usize) -> u64 {
     let charge = charges.get(index).unwrap();
     charges
@@ -121,8 +122,6 @@ proptest! {
                     prop_assert_eq!(exactly_cached.unwrap_err().kind(), error.kind());
                 }
             }
-            // The states in the store with a cache and in the store without a cache must also be
-            // equal.
             let _ = ready(exact.plain.decide(call));
             prop_assert_eq!(usual.cached.inner().snapshot(), usual.plain.snapshot());
             prop_assert_eq!(exact.cached.inner().snapshot(), exact.plain.snapshot());
@@ -165,8 +164,8 @@ proptest! {
         (scenario, clock) in any_scenario(),
         faults in plan(0..STEPS),
     ) {
-        // Late answers replace delayed calls. The store would execute a delayed call at some later
-        // time, like a call of another node, and the cache would not see this call.
+        // The test replaces delayed calls by late answers. The store would execute a delayed call
+        // at some later time, like a call of another node, and the cache would not see this call.
         let not_delayed = |fault: Fault| if fault == Fault::Delayed { Fault::Late } else { fault };
         let bench = Bench::failing(faults.into_iter().map(not_delayed).collect());
         let mut trace = Trace::new(&scenario, clock);

@@ -95,8 +95,8 @@ struct Outcome {
     local: u64,
     /// The refunds, each with its true time and its refunded cost.
     refunded: Vec<Admission>,
-    /// The number of windows of one second that have begun by the server's clock. After a step
-    /// back, no window begins until the clock has caught up.
+    /// The number of windows of one second that have begun by the server's clock. If the clock
+    /// steps back, no window begins until the clock has caught up.
     windows: u64,
 }
 

@@ -39,8 +39,8 @@ fn while_the_store_is_unreachable_chunks_are_used_until_they_are_over() {
         assert_eq!(degraded.answer, DegradedAnswer::FailedClosed);
         assert_eq!(degraded.reason, ErrorKind::Unavailable);
         // The node has one or two chunks. A new chunk suffices for half a span, which is 250 calls
-        // here, so two chunks admit at most 500 calls. A partly spent chunk admits fewer, but at
-        // least 100.
+        // here, so two chunks admit at most 500 calls. A partly spent chunk admits fewer calls. The
+        // test expects at least 100 in total.
         assert!((100..=500).contains(&admitted), "{admitted}");
         sleep(Duration::from_secs(1)).await;
         assert!(store.inner().decide(Call::acquire(&charges)).await.is_err());
@@ -61,8 +61,8 @@ fn a_chunk_whose_answer_is_lost_is_not_used() {
             let store = store.leased(eager().clock(clock));
             let policy = policy("p: fixed-window 1000/1h");
             let charges = [Charge::new(&policy, "s")];
-            // Two calls make the subject hot. The third call to the store is the hold of a chunk,
-            // and the fourth call is the settlement of this hold.
+            // After two calls for the subject, the node leases it. The third call to the store is
+            // the hold of a chunk, and the fourth call is the settlement of this hold.
             for _ in 0..2 {
                 assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
             }
@@ -194,8 +194,7 @@ fn a_cost_that_does_not_fit_in_a_chunk_goes_to_the_store() {
 #[test]
 fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
     let (second, long) = (Duration::from_secs(1), Duration::from_secs(10));
-    // A chunk ends a thousandth earlier than the span, because the clock of the node is possibly
-    // slow.
+    // The node stops using a chunk 0.1 % earlier than the span, because its clock is possibly slow.
     let life = Duration::from_millis(999);
     let tick = Duration::from_micros(1);
     for (text, span) in
@@ -305,7 +304,8 @@ fn with_late_hold(lease: Lease) -> (LateStore, ManualClock) {
     (store.leased(lease.clock(clock.clone())), clock)
 }
 
-/// Makes a subject hot by two calls. The third call to the store is then the hold of a chunk.
+/// Makes two calls for a subject, so that the node leases it. The third call to the store is then
+/// the hold of a chunk.
 async fn make_hot(store: &LateStore, charges: &[Charge<'_>]) {
     for _ in 0..2 {
         assert!(store.decide(Call::acquire(charges)).await.unwrap().is_allowed());

@@ -96,7 +96,8 @@ fn chunks_are_returned_before_a_refund() {
             let store = leased(&server, &policy).await;
             let used = used(&store);
             let refund = ask(&store, Operation::Refund, &policy, 5_000).await;
-            // A bucket refills a part of a token during the test, so the amounts can differ by 1.
+            // A bucket refills a part of a token during the test, so the refund can be smaller than
+            // the used cost by 1.
             assert!(used - refund.amounts()[0] <= 1, "{policy}");
             assert_eq!(remaining(&server, &policy), LIMIT, "{policy}");
             assert_eq!(admits(&store, &policy).await, LIMIT, "{policy}");
@@ -115,7 +116,7 @@ fn frequent_returns_of_unused_chunks_prevent_fetches() {
         for _ in 0..200 {
             let _ = ask(&store, Operation::Refund, &policy, 1).await;
             let _ = ask(&store, Operation::Acquire, &policy, 1).await;
-            // A fetch in flight ends during this pause.
+            // If the node is fetching a chunk, the fetch ends during this pause.
             sleep(Duration::from_millis(1)).await;
         }
         let quarters = start.elapsed().as_millis() / 250;
@@ -153,7 +154,8 @@ fn a_chunk_in_flight_does_not_survive_a_reset() {
                     let charges = [Charge::new(&policy, "s")];
                     let _ = store.decide(Call::acquire(&charges)).await;
                 }
-                // The link is slow, so the store executes either the reset or the hold first.
+                // The reset and the hold of a chunk are in flight together. The link is slow, so in
+                // some runs the store executes the reset first, and in others the hold.
                 let _ = ask(&store, Operation::Reset, &policy, 1).await;
                 let mut admitted = 0;
                 for _ in 0..1_500 {
@@ -290,8 +292,8 @@ fn a_shadow_that_is_used_up_ends_the_lease_and_refuses_nothing() {
     });
 }
 
-/// The calls of a batch are decided in order, so a call after a reset is decided on the state after
-/// the reset.
+/// The calls of a batch are decided one after another, so a call after a reset is decided on the
+/// state after the reset.
 #[test]
 fn a_batch_keeps_the_order_of_its_calls() {
     crate::run(async {

@@ -15,7 +15,8 @@ async fn acquire_often(store: &NodeStore, policy: &Policy, subject: &str) {
     }
 }
 
-/// B46: a flood of hot subjects gets at most `max_leases` leases, and all chunks are returned.
+/// Without defect B46, many subjects with frequent calls get at most `max_leases` leases, and all
+/// chunks are returned.
 #[test]
 fn b46_hot_subjects_get_at_most_the_maximum_of_leases() {
     crate::run(async {
@@ -88,8 +89,9 @@ fn b17_no_two_subjects_share_a_lease() {
     });
 }
 
-/// B100: if the numbers of a policy change, such as its limit, each subject is leased again, and
-/// its earlier lease is removed. A lease that is not used any more is also removed.
+/// Without defect B100, if the numbers of a policy change, such as its limit, each subject is
+/// leased again, and its earlier lease is removed. A lease that is not used any more is also
+/// removed.
 #[test]
 fn b100_each_subject_is_leased_again_after_the_numbers_change() {
     const SUBJECTS: usize = 12;

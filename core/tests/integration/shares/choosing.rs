@@ -30,8 +30,8 @@ impl Table {
 }
 
 /// Returns the number of refusals per million requests. The callers make as many requests as the
-/// limit, in random order. The turn of a caller begins at a random number, and grows by 1 with each
-/// request.
+/// limit, in random order. Each caller has a turn number, which selects the shards of its next
+/// request. It begins at a random number, and grows by 1 with each request.
 fn refused(limit: u64, count: u64, callers: u64, tries: usize) -> u64 {
     let mut chance = 0x1234_5678_9abc_def0_u64;
     let mut next = || {

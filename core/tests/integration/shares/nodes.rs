@@ -1,5 +1,5 @@
-//! B47: if nodes decide independently, each by its share, all nodes together admit at most as much
-//! as the whole policy admits.
+//! Tests against defect B47: if nodes decide independently, each by its share, all nodes together
+//! must admit at most as much as the whole policy admits.
 
 use proptest::prelude::*;
 use tidegate_core::{Clock, ManualClock, Outcome, Policy, Share, Timestamp};

@@ -66,8 +66,8 @@ fn clients(count: usize) -> (ManualClock, Vec<ShardedStore<std::sync::Arc<ModelS
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// The number of shards of a policy can change. The shards of the earlier number and the shards
-    /// of the later number then each admit at most the limit.
+    /// The number of shards of a policy can change. Then the old shards together admit at most the
+    /// limit, and so do the new shards.
     #[test]
     fn never_more_than_the_limit_is_admitted(
         policy in policies(),
@@ -228,7 +228,8 @@ fn a_second_try_that_cannot_help_is_not_made() {
 #[test]
 fn a_cost_is_charged_to_a_share_that_has_room_for_it() {
     let (_, _, store) = recorded_store();
-    let policy = parse("p: sliding-log 11/1m shards 10"); // one share is 2, and nine shares are 1
+    // The limit of 11 is split into one share of 2 and nine shares of 1.
+    let policy = parse("p: sliding-log 11/1m shards 10");
     assert!(decide(&store, Operation::Acquire, &policy, "s", 2).unwrap().is_allowed());
     let second = decide(&store, Operation::Acquire, &policy, "s", 2).unwrap();
     assert_eq!(second.retry_after(), Some(Duration::from_secs(60)));

@@ -1,5 +1,5 @@
-//! B29: the shares of a policy add up to the whole policy, for all numbers and all counts of
-//! shards.
+//! Tests against defect B29: the shares of a policy must add up to the whole policy, for all
+//! numbers and all counts of shards.
 
 use std::time::Duration;
 

@@ -25,7 +25,7 @@ pub(crate) enum Mood {
     Silent,
 }
 
-/// A model store that can fail on demand. All clones use one model store.
+/// A [`ModelStore`] that can fail on demand. All clones use one `ModelStore`.
 #[derive(Debug, Clone)]
 pub(crate) struct Stub(Arc<Inner>);
 

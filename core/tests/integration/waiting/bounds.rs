@@ -32,14 +32,15 @@ fn at_most_the_maximum_waits_and_one_more_caller_books_nothing() {
                 }
             }
         }
-        // Three callers proceed immediately, and seven callers proceed in their turn. The last
-        // caller proceeds after 7 s. No other caller has booked a place.
+        // Three callers proceed immediately. Seven callers reserve a place in the bucket's queue
+        // and wait for it, up to 7 s. All other callers reserve no place.
         assert_eq!((admitted, too_many, limiter.waiters()), (10, 40, 0));
         assert_eq!(limiter.until_ready("s").await.unwrap().wait(), ms(1_000));
     });
 }
 
-/// Eight tasks on four threads make calls, and many of these calls are cancelled.
+/// Eight tasks on four threads make calls, and many of these calls are cancelled. At most three
+/// callers must wait at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn never_more_than_the_maximum_wait_with_concurrent_callers() {
     let limiter = limiter(Arc::new(MemoryStore::new()), "gcra 1/1h").max_waiters(3);

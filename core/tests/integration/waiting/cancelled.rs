@@ -1,4 +1,4 @@
-//! Tests of booked places that are refunded because their callers were cancelled.
+//! Tests of reserved places that are refunded because their callers were cancelled.
 
 use proptest::prelude::*;
 use tokio::time::{Instant, sleep, timeout};
@@ -8,9 +8,9 @@ use super::common::{Bucket, check_bound, limiter, micros, ms, recording, settle}
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// B51: if some callers are cancelled, the next caller waits as if they had never called. The
-    /// test cancels callers only after all callers have booked, because a later caller would book a
-    /// refunded place.
+    /// Without defect B51, if waiting callers are cancelled, the next caller waits as if these
+    /// callers had never called. The test cancels callers only after all callers have reserved a
+    /// place, because a later caller can get a refunded place.
     #[test]
     fn b51_the_next_caller_waits_as_if_the_cancelled_had_never_called(
         rate in 1_u64..200, capacity in 1_u64..10,
@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-/// If a caller is dropped after the time of its booked place, the place is not refunded. Other
+/// If a caller is dropped after the time of its reserved place, the place is not refunded. Other
 /// callers have possibly used the refill since that time, so a refund would admit too much.
 #[test]
 fn b51_a_place_whose_time_has_come_is_not_refunded() {
@@ -101,8 +101,8 @@ fn b51_a_place_whose_time_has_come_is_not_refunded() {
     });
 }
 
-/// A place is still refunded if its caller is cancelled one microsecond before the time of the
-/// place.
+/// A reserved place is still refunded if its caller is cancelled one microsecond before the time of
+/// the place.
 #[test]
 fn b51_a_place_is_refunded_up_to_its_time() {
     crate::run(async {
@@ -121,8 +121,8 @@ fn b51_a_place_is_refunded_up_to_its_time() {
     });
 }
 
-/// B51: if a wait is cancelled, a shadow policy that denied gets no refund, because it was not
-/// charged.
+/// Without defect B51, if a wait is cancelled, a shadow policy that denied gets no refund, because
+/// it was not charged.
 #[test]
 fn b51_only_charged_policies_are_refunded() {
     crate::run(async {

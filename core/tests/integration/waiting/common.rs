@@ -134,7 +134,7 @@ impl Bucket {
         format!("p: token-bucket {}/1s burst {}", self.rate, self.capacity)
     }
 
-    /// Books a place at the time `now` in microseconds, and returns the wait in microseconds.
+    /// Reserves a place at the time `now` in microseconds, and returns the wait in microseconds.
     pub(crate) fn book(&mut self, now: u64, cost: u64) -> u64 {
         self.debt = self.debt.saturating_sub((now - self.at) * self.rate);
         self.at = now;

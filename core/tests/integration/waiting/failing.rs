@@ -65,9 +65,9 @@ fn a_caller_that_is_refused_without_the_store_gets_the_refusal_immediately() {
     });
 }
 
-/// B51: the fallback store has booked a place, so the caller waits for this place. If the caller is
-/// cancelled, nothing is refunded, because the refund could reach the main store, which never
-/// charged the place.
+/// The fallback store has reserved a place, so the caller waits for this place. If the caller is
+/// cancelled, nothing is refunded (defect B51), because the refund could reach the main store,
+/// which never charged the place.
 #[test]
 fn b51_a_place_in_a_fallback_is_waited_for_and_never_refunded() {
     crate::run(async {

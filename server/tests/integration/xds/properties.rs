@@ -90,7 +90,7 @@ async fn hold(steps: &[Step]) {
             None => assert!(!client.service.has_limits()),
         }
     }
-    // The test has read all previous answers, so the next answer belongs to this response.
+    // The test has read all previous answers, so the next answer belongs to the response `last`.
     peer.send("last", "last", &[per_day(1_000)]);
     peer.accepted("last", "last").await;
 }

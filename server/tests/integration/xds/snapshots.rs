@@ -1,4 +1,4 @@
-//! Tests decisions by the limits of snapshots (case G18).
+//! Tests decisions by the limits of xDS snapshots (case G18).
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
 use tidegate_core::Store;

@@ -16,9 +16,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// A Redis Cluster whose nodes run on 127.0.0.1. Dropping this value kills all nodes.
 ///
 /// Each node has a number, which never changes. In a new cluster with `n` primaries, the first `n`
-/// nodes are the primaries, with equal ranges of the slots, in order. Each other node `i` is a
-/// replica of the node `i % n`. A change of roles does not change the numbers:
-/// [`primary_of_slot`](Self::primary_of_slot) returns the number of the current primary of a slot.
+/// nodes are the primaries. Their ranges of slots are equally long, and follow the order of the
+/// nodes. Each other node `i` is a replica of the node `i % n`. A change of roles does not change
+/// the numbers: [`primary_of_slot`](Self::primary_of_slot) returns the number of the current
+/// primary of a slot.
 ///
 /// Each node is a [`Redis`], which a test can pause, kill and restart. A restarted node still
 /// belongs to the cluster. If it is still a primary, it rejects all commands with `CLUSTERDOWN` in

@@ -37,7 +37,7 @@ pub enum Mode {
 /// The way in which a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The connection is closed in order.
+    /// The connection is closed without a reset.
     Close,
     /// The connection is reset, as after a restart of the server's host.
     Reset,

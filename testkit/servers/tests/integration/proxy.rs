@@ -152,7 +152,6 @@ async fn nothing_passes_a_black_hole() {
     bench.proxy.set(Mode::BlackHole).await.unwrap();
     assert_eq!(bench.redis.command(&["PUBLISH", "news", "x"]).await.unwrap(), Reply::Integer(1));
     assert!(is_silent(&mut listening).await);
-    // In the mode `BlackHole`, the proxy accepts new connections, but drops their bytes too.
     let mut stream = TcpStream::connect(("127.0.0.1", bench.proxy.port())).await.unwrap();
     stream.write_all(INCR).await.unwrap();
     assert!(is_silent(&mut stream).await);
@@ -258,8 +257,8 @@ async fn a_dropped_proxy_ends_its_connections_and_frees_its_port() {
     let port = proxy.port();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     drop(proxy);
-    // If the proxy had accepted the connection, dropping the proxy has closed the connection in
-    // order. Otherwise, the system has reset the connection.
+    // If the proxy had accepted the connection, dropping the proxy has closed the connection
+    // without a reset. Otherwise, the system has reset the connection.
     assert!(read(&mut stream).await.map_or(true, |end| end.is_empty()));
     let refused = async || TcpStream::connect(("127.0.0.1", port)).await.err();
     eventually(SOON, "the port to be free", refused).await.unwrap();

@@ -13,7 +13,6 @@ async fn a_group_is_ready_when_it_has_started() {
     assert_eq!(group.master_name(), "orders");
     assert_eq!(group.sentinel_urls().len(), 3);
     let primary = group.primary().await.unwrap();
-    // A write to the primary arrives at both replicas.
     let mut client = primary.client().await.unwrap();
     client.call(&["SET", "key", "value"]).await.unwrap();
     assert_eq!(client.call(&["WAIT", "2", "5000"]).await.unwrap().text(), "2");

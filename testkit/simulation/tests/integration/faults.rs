@@ -139,8 +139,9 @@ fn a_node_that_is_killed_sends_nothing() {
 fn a_message_in_flight_when_a_node_is_cut_off_is_lost() {
     let ledger = plain(Simulation::new(1).nodes(2).link(slow()), async |world| {
         let cut_off = |is_cut_off| world.nodes()[0].set_cut_off(is_cut_off);
-        // A message is lost if the node is cut off when the message would arrive. This is the call
-        // in the first round, the answer in the second round, and no message in the third round.
+        // A message is lost if the node is cut off when the message would arrive. In the first
+        // round, the call is lost. In the second round, the answer is lost. In the third round, no
+        // message is lost.
         for (from, until) in [(5, 15), (15, 25), (2, 8)] {
             let requests = [start(&world, 0), start(&world, 1)];
             world.sleep(millis(from)).await;

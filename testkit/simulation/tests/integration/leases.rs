@@ -282,8 +282,8 @@ fn the_store_has_charged_the_cost_that_all_callers_have_used() {
     assert!(at_once > 3_000 && refused > 5_000, "{at_once} {refused}");
 }
 
-/// Runs a load with many requests for one hot subject, and a load with few requests for each of a
-/// thousand cold subjects.
+/// Runs a load with many requests for one subject, and a load with few requests for each of a
+/// thousand other subjects.
 fn hot_and_cold<D: Store + 'static>(
     layers: impl Fn(LinkStore, Lease<SimulatedClock>) -> D + Send,
 ) -> Ledger {

@@ -37,7 +37,6 @@ fn delays_are_exact_to_the_microsecond() {
     assert_eq!((call.sent_at, call.fate), (1_001, Fate::Answered(1_275)));
     let request = &ledger.requests()[0];
     assert_eq!(request.reply, Some((1_275, Reply::Admitted)));
-    // The server admitted the request at the time at which the call arrived.
     assert_eq!((request.admitted_at, request.is_immediate), (Some(1_138), false));
 }
 
