@@ -142,8 +142,8 @@ fn the_benchmark_of_memory_measures_everybody_and_judges_every_ratio() {
     let tiny = ["memory", "--rounds", "1", "--calls", "300", "--subjects", "100", "--many", "5000"];
     let report = report_of(&tiny);
     let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
-    // Each contender has a row in each of six workloads, and a row for its memory. Some also have a
-    // row in the workload of numbers.
+    // Each contender has a row in each of six workloads, and a row for its memory. Some
+    // contenders also have a row in a seventh workload, whose subjects are numbers.
     for (name, times) in [
         ("**tidegate**, token bucket", 8),
         ("governor", 8),

@@ -91,7 +91,8 @@ pub fn write_call(
     ))
 }
 
-/// Quotes a text for a shell. Keys consist of visible ASCII, but a prefix can contain quotes.
+/// Quotes a key for a shell. The prefix of a key can contain single quotes, which need an escape.
+/// No other character of a key needs an escape, because keys consist of visible ASCII.
 fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

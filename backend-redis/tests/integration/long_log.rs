@@ -489,9 +489,10 @@ async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
         policies.iter().flat_map(|p| [1, 12, 13, 14, 15, 27, 28, 29, 43].map(|n| (p, n)))
     {
         for expired in [0, 1, 13, 14, 15, 28].into_iter().filter(|expired| *expired < records) {
-            // The first acquire under the policy with the higher limit turns the log from a string
-            // into a list. This acquire is in the same microsecond (or grain) as the newest record,
-            // or later.
+            // An acquire under the policy `list`, whose limit of 500 is higher than the limit of
+            // `string`, turns the log from a string into a list. If `expired` and `later` are 0,
+            // this acquire is in the same microsecond (or grain) as the newest record. In all other
+            // cases, it is later.
             for later in [0, APART] {
                 let subject = format!("{records} {expired} {later}");
                 for _ in 0..records {

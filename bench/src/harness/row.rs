@@ -58,7 +58,9 @@ impl Row {
         }
     }
 
-    /// Returns the row in Markdown. With `judges`, the last column says whether the bound is met.
+    /// Returns the row as a line of a Markdown table. The last column contains the reason if the
+    /// figure was not measured. If it was measured and `judges` is `true`, the last column says
+    /// whether the figure meets its bound.
     pub(crate) fn markdown(&self, judges: bool) -> String {
         let Self { load, unit, wanted, measured } = self;
         let (sign, bound) = match wanted {

@@ -35,7 +35,8 @@ impl<K: Ord + Debug, S> Samples<K, S> {
         Ok(middle(self.get(key)?.iter().map(figure).collect()))
     }
 
-    /// Returns the median, over all rounds, of the ratio between the figures of two keys.
+    /// Returns the median of the ratios of all rounds. The ratio of a round is the figure of the
+    /// key `part` divided by the figure of the key `whole`.
     pub(crate) fn ratio(
         &self,
         (part, whole): (&K, &K),

@@ -13,7 +13,8 @@ use crate::Outcome;
 /// The response timeout. Calls succeed within it even on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The number of queries from which the benchmark computes the cost of one query for the CPU time.
+/// The number of samples for the CPU time that Redis spends on one `INFO cpu` command. The
+/// benchmark subtracts the median of these samples from each measurement.
 const READINGS: usize = 31;
 
 /// A Redis with two connections: one for the store, and one for all other commands.

@@ -11,7 +11,8 @@ use super::subjects::Workload;
 use crate::Outcome;
 use crate::harness::{middle, thread_time};
 
-/// The maximum time of a run, because some contenders take a hundred times as long as others.
+/// The time after which a run ends, even if it has not made all its calls. The bound is necessary,
+/// because some contenders take a hundred times as long as others.
 const LONGEST_RUN: Duration = Duration::from_secs(1);
 
 /// The number of calls between two readings of the clock. The subjects of these calls fit into a
@@ -20,8 +21,9 @@ const STRETCH: usize = 2_000;
 
 /// Returns the time of a check in tenths of a nanosecond. The threads share the calls.
 ///
-/// With one thread, this is CPU time, so that other work on the machine does not count. With
-/// several threads, it is elapsed time, because the threads wait for each other.
+/// With one thread, the function measures CPU time, so that other work on the machine does not
+/// count. With several threads, it measures elapsed time, because CPU time does not include the
+/// time in which a thread waits for another thread.
 pub(crate) fn time<K: Clone + Sync>(
     limits: &dyn Limits<K>,
     calls: &[K],
@@ -40,8 +42,9 @@ pub(crate) fn time<K: Clone + Sync>(
     Ok(u64::try_from(took.saturating_mul(10) / done.max(1))?)
 }
 
-/// Makes calls. Returns their time by the clock `now`, and their number. The time does not include
-/// copying the subjects, which brings them into the cache.
+/// Makes calls. Returns their time by the clock `now`, and their number. Before each stretch of
+/// calls, the function copies their subjects, so that the subjects are in the CPU's cache. The time
+/// does not include the copying.
 fn run<K: Clone>(limits: &dyn Limits<K>, calls: &[K], now: fn() -> Duration) -> (Duration, usize) {
     let (mut at_hand, mut took, mut done) = (Vec::new(), Duration::ZERO, 0);
     for calls in calls.chunks(STRETCH) {

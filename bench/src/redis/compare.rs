@@ -1,4 +1,5 @@
-//! The rows of the scripts in the table of `compare`.
+//! Measures the Lua scripts of `tidegate-redis` that decide a single charge. The results are rows
+//! of the table that the command `tidegate-bench compare` prints.
 
 use std::sync::Arc;
 

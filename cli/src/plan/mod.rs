@@ -1,7 +1,7 @@
 //! Calculates the memory, the CPU time and the number of Redis nodes that a number of subjects
 //! needs.
 //!
-//! The calculation is based on measurements. `docs/scale.md` describes them and their limits.
+//! The plan is computed from measurements on one machine, which `docs/scale.md` describes.
 
 pub mod cost;
 pub mod memory;

@@ -2,8 +2,9 @@
 //!
 //! The crate `rust_decimal` is not used, because it rounds beyond 28 digits and does not report it.
 
-/// The maximum number of digits that are stored. The maximum time and the maximum cost have 16
-/// digits. So a digit after the 36th cannot change a number that is rounded down to whole units.
+/// The maximum number of significant digits that are stored; they fit into a `u128`. A valid time
+/// or cost has at most 16 digits before its point. So the digits after the 36th digit are part of
+/// the fraction, which is dropped when the number is rounded down.
 const DIGITS: u32 = 36;
 
 /// The number `digits · 10^exponent`, with its sign.

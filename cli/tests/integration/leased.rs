@@ -281,7 +281,8 @@ proptest! {
         let window = format!("fixed-window {limit}/1s");
         let bucket = format!("token-bucket {per_second}/1s burst {limit}");
         let runs = replay(&requests, &[&window, &bucket], leasing, Order::Time);
-        // A window admits at most the costs of its requests, and at most the limit.
+        // In each window, the policy admits at most its limit, and at most the sum of the costs of
+        // the requests in this window.
         let mut windows: HashMap<(u8, u64), u64> = HashMap::new();
         let mut times: HashMap<u8, (u64, u64)> = HashMap::new();
         for (time, subject, cost) in requests {

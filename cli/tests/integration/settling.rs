@@ -104,9 +104,10 @@ fn an_example_that_can_be_followed_by_hand() {
 #[test]
 fn estimates_that_are_too_low_are_charged_later_and_overshoot_by_as_much() {
     let [_, fixed, _] = ways(&four(), "fixed-window 100/1m", settling(Some(10)));
-    // The first three requests hold 20, 30 and 20, and cost 30, 60 and 50. The differences of 10
-    // and 30 are charged at 2 s and 5 s. At 6 s, 110 are charged, so the fourth request does not
-    // fit.
+    // The first three requests hold 20, 30 and 20, and cost 30, 60 and 50. They end at 2, 5 and
+    // 7 s, and then the differences of 10, 30 and 30 are charged. When the fourth request arrives
+    // at 6 s, 20 + 30 + 20 + 10 + 30 = 110 are charged, so the limit of 100 denies the request.
+    // Finally, 140 are charged, which is 40 above the limit.
     assert_eq!((fixed.admitted, fixed.overshoot, fixed.overshoot_of_overage), (3, 40, 40));
     assert_eq!((fixed.overage, fixed.idle_cost_seconds), (10 + 30 + 30, 0));
 }

@@ -1,4 +1,5 @@
-//! The formats in which a response announces limits, and the policies that it names.
+//! The formats of the fields in which a response announces limits, and the choice of the policies
+//! that these fields name.
 
 /// The format of the fields in which a response announces limits.
 ///
@@ -76,7 +77,9 @@ pub enum FieldScope {
     Auto,
     /// All policies.
     All,
-    /// The tightest policy of each unit.
+    /// One policy for each unit in which policies count, such as requests or tokens. If policies of
+    /// the unit refuse, it is the refusing policy with the longest wait. Otherwise, it is the
+    /// policy with the smallest remaining amount.
     Tightest,
 }
 

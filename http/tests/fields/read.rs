@@ -188,8 +188,8 @@ fn drafts_00_to_06() {
              docker-ratelimit-source: 203.0.113.9",
             "- 76/100 w=21600s, go",
         ),
-        // Two policies have the number 10. The policy with the same window as the limit belongs to
-        // the limit.
+        // Two policies have the number 10. The policy with the window of the limit (60 s) describes
+        // the same limit, so the reader does not return it a second time.
         (
             "RateLimit-Limit: 10;w=60, 10;w=1\nRateLimit-Remaining: 9, 3;w=60\n\
              RateLimit-Policy: 10;w=60",
@@ -197,13 +197,14 @@ fn drafts_00_to_06() {
         ),
         ("RateLimit-Limit: 10;x=1\nRateLimit-Remaining: 9;x=1", "- 9/10, go"),
         ("RateLimit-Limit: 10;w=0\nRateLimit-Remaining: 9;w=0, x", "go"),
-        // Two policies have the same number as the limit, so it is not known which of them belongs
-        // to the limit.
+        // Two policies have the same number as the limit. The limit has no window, so the reader
+        // cannot know which of the two policies describes it, and returns three limits.
         (
             "RateLimit-Limit: 10, 10;w=1, 10;w=60\nRateLimit-Remaining: 9",
             "- 9/10, - ?/10 w=1s, - ?/10 w=60s, go",
         ),
-        // A policy with a name has the syntax of newer drafts, so it does not belong to the limit.
+        // The policy `"a"` has the syntax of newer drafts, and `RateLimit-Limit: 10` has the syntax
+        // of older drafts. So the window of the policy does not apply to this limit.
         (
             "RateLimit-Limit: 10\nRateLimit-Remaining: 9\nRateLimit-Policy: \"a\";q=10;w=60",
             "- 9/10, \"a\" ?/10 w=60s, go",

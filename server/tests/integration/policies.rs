@@ -210,7 +210,8 @@ proptest! {
             let is_refused = is_over(&scene.status_of("d", hits(entries, cost)));
             prop_assert_eq!(is_refused, taken + cost > 10);
             if is_refused { refused += cost } else { taken += cost }
-            // A refused request has used nothing, so its refund contains its whole cost.
+            // Envoy refunds the hits that a request did not use. For a refused request, these are
+            // all its hits, although the server did not charge them.
             open.push(if is_refused { cost } else { back.min(cost) });
             if open.len() > 3 {
                 let amount = open.swap_remove(which.index(open.len()));

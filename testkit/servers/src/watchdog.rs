@@ -141,7 +141,8 @@ impl Drop for Watchdog {
         if thread::panicking() {
             self.keep();
         }
-        // When the input of the shell is closed, the shell cleans up and ends.
+        // Close the input of the shell. The shell then kills the server, removes the directory of
+        // the server unless `keep` has marked it, and ends.
         self.orders.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let _ = self.shell.wait();
     }

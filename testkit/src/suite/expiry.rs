@@ -54,8 +54,8 @@ pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Without defect B13, a state counts until it cannot be distinguished from a fresh state, and no
-/// longer.
+/// Checks that a state recovers exactly when the `reset_after` of a verdict ends, and not 1 µs
+/// earlier. Without defect B13 (a TTL that is too short), a store keeps the state until then.
 pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: &F) {
     for policy in each() {
         for (used, at) in [(1, 0), (5, 0), (3, 7), (5, 9)] {

@@ -41,8 +41,10 @@ end
 --- @section list
 --- Writes a list.
 ---
---- Inputs: value and is_list (of the key before the write), and four outputs of the rule: from and
---- to (the arguments of LTRIM), chunk and chunks (the elements to add before the last element).
+--- Inputs: `value` and `is_list` (of the key before the write), and four outputs of the rule.
+--- `from` and `to` are the arguments of LTRIM. `chunks` (an array of elements) and `chunk` (one
+--- element) are full elements of CHUNK records. They are not the chunks of a lease. The script
+--- writes them before `after`, the new last element, because only the last element has a foot.
 if not is_list then
   -- A server that lacks memory refuses RPUSH only if the script has written nothing yet, and UNLINK
   -- counts as a write. So the script unlinks only a key that exists.

@@ -1,8 +1,8 @@
 --- Sliding log. A cost is admitted if and only if the sum of the costs of the records with time >
 --- now - window, plus the cost, is at most limit. core/src/algorithm/sliding_log.rs decides in the
---- same way, with another data structure. The core has a queue and removes expired records at each
---- charge. This file has bytes, and reads and writes only the end of the bytes. lib/rules.lua
---- describes the inputs and outputs.
+--- same way, with another data structure. The core keeps records in a queue, and removes expired
+--- records at each charge. The script keeps them in a Redis value, and usually reads and writes
+--- only the end of this value. lib/rules.lua describes the inputs and outputs.
 ---
 --- A log of at most 128 records is a string:
 ---

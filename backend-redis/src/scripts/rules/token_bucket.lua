@@ -59,7 +59,10 @@ elseif op == UNDO and was_there then -- undo
   writes = between >= 0 and undone > 0
   if writes and undone >= debt then
     writes, time, debt, after = false, 0, 0, false
-  elseif writes then -- Keep the time: after a later time, the next undo would undo less.
+  elseif writes then
+    -- The time of the state stays the time of the last write. An undo assumes that the refill
+    -- between the charge and this time has repaid the charge, so with a later time, the next undo
+    -- would subtract less.
     time, debt = written_time, written_debt - undone
   end
 end

@@ -200,9 +200,10 @@ fn journal(line: &[u8]) -> Option<Opened<'_>> {
 pub(crate) struct Enveloped<P> {
     opener: Opener,
     inner: P,
-    /// The line that is assembled from several envelopes, or that gets the time of its envelope.
+    /// A buffer for the current line without its envelopes. A line is copied into the buffer if it
+    /// cannot be parsed in place, for example because it is split over several envelopes.
     line: Vec<u8>,
-    /// Whether `line` is incomplete.
+    /// Whether `line` is incomplete: the next envelope continues the line.
     waits: bool,
 }
 

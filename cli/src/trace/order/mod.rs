@@ -29,15 +29,16 @@ pub(in crate::trace) enum Flow {
 }
 
 enum Mode {
-    /// Send records in the order of the input, with a clock that never decreases.
+    /// Send records in the order of the input. A record that is earlier than a previous record gets
+    /// the latest previous time.
     InputOrder,
-    /// Send records while their times do not decrease. The records are not stored, because all
-    /// inputs can be read again.
+    /// Send records until a record is earlier than a previous record. Then read all inputs again,
+    /// and change to `Gathering`.
     Optimistic,
-    /// Send records while their times do not decrease, and store them, because at least one input
-    /// cannot be read again.
+    /// Send records and store them, because at least one input cannot be read again. If a record is
+    /// earlier than a previous record, change to `Gathering` with the stored records.
     Keeping(Spool),
-    /// Collect records to sort them.
+    /// Collect records to sort them by time.
     Gathering(Runs),
 }
 

@@ -20,8 +20,9 @@ struct ScaledPolicy {
 }
 
 impl ScaledPolicies {
-    /// Returns the policy with its share of the limit, or `None` if the share rounds down to 0. All
-    /// calls for policies with the same name must have the same share.
+    /// Returns the policy with its share of the limit, or `None` if the share rounds down to 0. The
+    /// caller must always pass the same `share` for a policy name, because the cache compares only
+    /// policies and not shares.
     pub(super) fn scaled(&self, policy: &Policy, share: Share) -> Result<Option<Policy>, Error> {
         if let Some(scaled) = self.cached(policy) {
             return Ok(scaled);

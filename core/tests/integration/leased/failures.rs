@@ -49,8 +49,9 @@ fn while_the_store_is_unreachable_chunks_are_used_until_they_are_over() {
     });
 }
 
-/// A chunk is not used if the answer to its hold is lost. The node cancels the hold. If the
-/// cancellation is lost too, the chunk stays charged.
+/// To get a chunk, a node makes a hold in the store. If the answer to this hold is lost, the node
+/// does not use the chunk, and cancels the hold. If the cancellation is lost too, the chunk stays
+/// charged.
 #[test]
 fn a_chunk_whose_answer_is_lost_is_not_used() {
     for (cancelled, charged) in [(Fault::None, 2), (Fault::Before(ErrorKind::Timeout), 2 + 4)] {

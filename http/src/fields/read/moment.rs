@@ -42,7 +42,9 @@ pub(super) fn moment(text: &str, now: SystemTime) -> Option<SystemTime> {
     Some(bounded(time, now))
 }
 
-/// Returns the time that a number means: a span in seconds, or seconds or milliseconds since 1970.
+/// Returns the time that a number means. A number below 10⁹ is a span from `now`, in seconds. A
+/// number below 10¹¹ is a time in seconds since 1970. Any other number is a time in milliseconds
+/// since 1970.
 pub(super) fn moment_of_number(number: u64, now: SystemTime) -> SystemTime {
     let since_epoch = match number {
         ..MIN_EPOCH_SECS => return after(now, Duration::from_secs(number)),

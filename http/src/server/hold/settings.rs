@@ -26,7 +26,7 @@ pub(in super::super) struct HoldSettings {
 
 pub(super) type IdOf = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;
 
-/// The id of a hold. A random id fits without an allocation.
+/// The id of a hold. A random id has 16 bytes, which this type stores without an allocation.
 pub(super) type Id = SmallVec<[u8; 16]>;
 
 #[derive(Clone)]

@@ -25,8 +25,8 @@ use tidegate_core::MAX_EXACT;
 /// # drop(complete);
 /// ```
 ///
-/// Reports of a measure that settles no limit are ignored, so that a handler need not know the
-/// limits.
+/// If no limit of the layer uses a measure, reports of this measure are ignored. So a handler can
+/// report all its measures without knowing the limits.
 #[derive(Debug, Clone, Default)]
 pub struct Usage(Option<Arc<Totals>>);
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The phase of an HTTP connection, as a number. The number is even while the connection waits for
 /// a request, and odd while the server answers a request.
 ///
-/// The HTTP service increments the number, and the [`Timed`](super::timed::Timed) stream of the
-/// connection reads it. Both run in the task of the connection.
+/// The HTTP service increments the number of the phase, and the [`Timed`](super::timed::Timed)
+/// stream of the connection reads this number. Both run in the task of the connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Phase(Arc<AtomicUsize>);
 

@@ -5,8 +5,9 @@
 //! read only a few requests without a turn. To read more, it waits for a turn, and only a few
 //! connections have a turn at the same time.
 //!
-//! Each listener has its own turns, so that a flood on one protocol hardly delays the other
-//! protocols.
+//! A turn is the permission of one connection to read a bounded number of bytes. The number of
+//! turns is fixed for each listener. The connections of a listener use only its turns, so that a
+//! flood on one protocol hardly delays the other protocols.
 
 use std::io;
 use std::mem;
@@ -24,7 +25,7 @@ pub(crate) struct TurnBytes {
     /// The number of bytes that a connection may read without a turn. It may read this number again
     /// after it has read all bytes that have arrived.
     free: usize,
-    /// The number in a turn.
+    /// The number of bytes that a connection may read in one turn.
     turn: usize,
 }
 

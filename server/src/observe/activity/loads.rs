@@ -38,7 +38,8 @@ pub(super) struct RefusedLoad {
     pub(super) is_last: bool,
 }
 
-/// The number of names, and the first [`MAX_NAMES`] of them.
+/// The names of the domains or of the files of a configuration: their number, and the first
+/// [`MAX_NAMES`] names.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     pub(super) count: usize,

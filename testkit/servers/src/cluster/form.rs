@@ -5,10 +5,11 @@
 //! replica serves commands immediately, even when it is promoted. Therefore, each node of a test
 //! starts as a replica.
 //!
-//! The initial `nodes.conf` of each node lists all nodes, and assigns the slots to stand-ins, which
-//! are primaries that do not exist. After the start, one node takes over the slots of each
-//! stand-in. The other nodes become replicas of the new primaries, and all nodes forget the
-//! stand-ins. The result is the same as with the usual procedure, but takes a tenth of the time.
+//! A replica needs a primary. So the initial `nodes.conf` of each node names primaries that do not
+//! exist, the stand-ins, and assigns the slots to them. After the start, one node takes over the
+//! slots of each stand-in. The other nodes become replicas of the new primaries, and all nodes
+//! forget the stand-ins. The result is the same as with the usual procedure, but takes a tenth of
+//! the time.
 
 use super::launch::{Address, random_id};
 use super::nodes::{Cluster, PATIENCE};
@@ -18,7 +19,9 @@ use crate::error::Error;
 use crate::redis::Redis;
 use crate::wait::eventually;
 
-/// The plan of a cluster: the number of nodes, and the stand-ins (primaries that do not exist).
+/// The plan of a cluster: the number of nodes, and the ids of the stand-ins. A stand-in is a
+/// primary that does not exist. The initial `nodes.conf` assigns slots to the stand-ins, so that
+/// every real node can start as a replica of a stand-in.
 #[derive(Debug)]
 pub(super) struct Plan {
     stand_ins: Vec<String>,
