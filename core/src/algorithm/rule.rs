@@ -24,8 +24,9 @@ pub enum Rule {
     IntervalBucket(IntervalBucketRule),
 }
 
-/// Evaluates an expression with the rule of any algorithm. A second expression can be given for
-/// logs, because the state of a log cannot be packed.
+/// Matches a rule, and evaluates the same expression for each algorithm. The caller can give
+/// another expression for the sliding log, because the state of a log cannot be packed into two
+/// words.
 macro_rules! dispatch {
     ($rule:expr, |$any:ident| $expression:expr) => {
         dispatch!($rule, |$any| $expression, log $any => $expression)
@@ -61,7 +62,7 @@ impl Rule {
         dispatch!(self, |rule| rule.shape())
     }
 
-    /// Returns `true` if the rule can reserve a place for a later time. Only buckets can.
+    /// Returns `true` if the rule supports reservations. Only the rules of buckets do.
     #[must_use]
     pub fn can_reserve(&self) -> bool {
         fn can_reserve<A: Algorithm>(_: &A) -> bool {
@@ -70,8 +71,8 @@ impl Rule {
         dispatch!(self, |rule| can_reserve(rule))
     }
 
-    /// Returns the maximum number of records in a state. The state of a log has records; all other
-    /// states have none.
+    /// Returns the maximum number of records in a state. It is 0 for all algorithms except the
+    /// sliding log.
     #[must_use]
     pub fn max_records(&self) -> u64 {
         dispatch!(self, |rule| Algorithm::max_records(rule))

@@ -41,14 +41,14 @@ const MAX_OTHER_MESSAGE_BYTES: usize = 64 << 10;
 /// The path of the method that decides requests.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// The maximum age of a connection. Because connections end at this age, clients also connect to
-/// new servers.
+/// The maximum age of a connection. At this age, the client opens another connection, and can reach
+/// a server that was added later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionAge {
     /// The time after which the server asks the client to open another connection.
     pub max: Duration,
-    /// The additional time for which requests on the old connection are served.
+    /// The additional time for which the server answers requests on the old connection.
     pub grace: Duration,
 }
 
@@ -59,8 +59,7 @@ impl Default for ConnectionAge {
 }
 
 impl ConnectionAge {
-    /// Creates an age with the time after which a connection ends, and the time for the remaining
-    /// requests.
+    /// Creates the maximum age `max` with the additional time `grace`.
     #[must_use]
     pub fn new(max: Duration, grace: Duration) -> Self {
         Self { max, grace }
@@ -80,14 +79,14 @@ pub struct GrpcSettings {
     /// for further requests.
     pub max_streams: u32,
     /// The maximum memory in bytes of the requests in flight on all connections. It includes header
-    /// fields, messages, decisions and unsent responses. One connection can use at most a sixth.
-    /// One half is reserved for connections that use at most 64 KiB. If a request would exceed
-    /// these bounds, it fails with the status `RESOURCE_EXHAUSTED`.
+    /// fields, messages, decisions and unsent responses. One connection can use at most a sixth of
+    /// the maximum. One half is reserved for connections that use at most 64 KiB each. A request
+    /// that would exceed these bounds fails with the status `RESOURCE_EXHAUSTED`.
     ///
-    /// A message of 4 MiB takes 8 MiB until it is answered. For such messages, the maximum must be
-    /// at least 49 MiB.
+    /// The largest message has 4 MiB, and takes 8 MiB until it is answered. To accept such
+    /// messages, the maximum must be at least 49 MiB.
     pub max_bytes: usize,
-    /// The time within which a client must send the beginning of HTTP/2.
+    /// The time within which a client must send the first bytes of HTTP/2.
     pub begin_timeout: Duration,
     /// The time within which a request must be received and answered. After this time, it fails
     /// with the status `CANCELLED`. A client that reads nothing for this time is disconnected.
@@ -208,7 +207,8 @@ impl Services {
     }
 }
 
-/// The handler of the method. It is called only if the message of the request can be decoded.
+/// The handler of the method `ShouldRateLimit`. tonic calls it only if the message of the request
+/// can be decoded.
 struct Decide<'s> {
     service: &'s Service,
     is_read: &'s AtomicBool,
