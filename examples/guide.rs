@@ -1,4 +1,4 @@
-//! The guide as a module, so that its code is compiled and run.
+//! The pages of the guide as modules, so that the tests compile and run their code.
 
 #[doc = include_str!("../docs/guide/beyond-the-limit.md")]
 pub mod beyond_the_limit {}
@@ -24,7 +24,8 @@ pub mod limits_per_user {}
 #[doc = include_str!("../docs/guide/throughput.md")]
 pub mod throughput {}
 
-/// Only for the tests. The links of the README do not work on a page of the documentation.
+/// The README, included only in the tests, because its links do not work in the generated
+/// documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub mod readme {}

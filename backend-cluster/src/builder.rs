@@ -69,8 +69,7 @@ impl ClusterStoreBuilder {
     }
 
     /// Sets the password, for example a password that a program reads from a file. It replaces the
-    /// password in the URLs. The user is still the user in the URLs, or the user that
-    /// [`user`](Self::user) sets.
+    /// password in the URLs, and does not change the user.
     pub fn password(self, password: impl Into<String>) -> Self {
         let password = Some(password.into());
         Self { settings: Settings { password, ..self.settings }, ..self }
@@ -103,11 +102,12 @@ impl ClusterStoreBuilder {
         Self { settings: Settings { connections, ..self.settings }, ..self }
     }
 
-    /// Sets the maximum time in which a connection to a node must be made. Default: 1 s.
+    /// Sets the maximum time for making a connection to a node. Default: 1 s.
     ///
-    /// **A call to a node without a connection waits for a connection for at most `timeout`.** The
-    /// [response timeout](Self::response_timeout) begins after this wait.
-    /// [`tidegate_redis`](tidegate_redis#connections) describes other properties of connections.
+    /// **If the store has no connection to a node, a call to the node waits for a connection, but
+    /// at most for `timeout`.** The [response timeout](Self::response_timeout) begins after this
+    /// wait. [`tidegate_redis`](tidegate_redis#connections) describes other properties of
+    /// connections.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { connect_timeout: timeout, ..self.settings }, ..self }
     }
@@ -115,8 +115,8 @@ impl ClusterStoreBuilder {
     /// Sets the maximum time between sending a call and receiving the reply of the node. Default:
     /// 500 ms.
     ///
-    /// If `timeout` is over, the call fails with [`ErrorKind::Timeout`], and it is not known
-    /// whether the call was charged. If a connection with calls in flight receives no reply for
+    /// If no reply arrives within `timeout`, the call fails with [`ErrorKind::Timeout`]. The node
+    /// has possibly charged the call. If a connection with calls in flight receives no reply for
     /// this time, the store replaces the connection.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
@@ -125,9 +125,9 @@ impl ClusterStoreBuilder {
     /// Requires that `count` replicas have received each write. Default: 0.
     ///
     /// A replica receives a write later than its primary. So a failover can lose the last writes of
-    /// a primary, and the new primary can admit the lost amounts again. With this setting, each
-    /// call that can write waits until `count` replicas have received the write, but at most for
-    /// `timeout`. In the same round trip as the call, the store sends the command WAIT.
+    /// a primary, and the new primary can admit these amounts again. With this setting, the store
+    /// sends the command WAIT together with each call that can write. The call then waits until
+    /// `count` replicas have received the write, but at most for `timeout`.
     ///
     /// If fewer replicas have received the write after `timeout`, an admitted call fails with
     /// [`ErrorKind::Unavailable`], although it is charged. Refunds, resets and blocks also fail,
@@ -165,8 +165,8 @@ impl ClusterStoreBuilder {
 
     /// Sets a clock that replaces the clocks of the nodes. It is for tests.
     ///
-    /// With a test clock, the keys expire an hour later than usual. Redis expires keys in real
-    /// time, and must not expire a state that is still needed in virtual time.
+    /// With a test clock, keys expire an hour later than usual. Redis expires keys in real time,
+    /// and must not remove a state that is still needed in virtual time.
     #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let clock: Option<Arc<dyn Clock>> = Some(Arc::new(clock));
@@ -182,8 +182,8 @@ impl ClusterStoreBuilder {
     /// * The list of URLs is empty, or one of the URLs is not valid or names a database.
     /// * The URLs differ in the scheme, the user or the password.
     /// * A certificate or a key cannot be parsed.
-    /// * The time to wait for replicas is less than a millisecond, or not less than the
-    ///   [response timeout](Self::response_timeout).
+    /// * The time to wait for replicas is less than a millisecond, or is equal to or greater than
+    ///   the [response timeout](Self::response_timeout).
     pub fn build(self) -> Result<ClusterStore, Error> {
         self.check_wait()?;
         let infos = self.infos()?;
@@ -269,13 +269,13 @@ impl ClusterStore {
     /// # Errors
     ///
     /// Returns [`ErrorKind::InvalidConfig`] if `urls` is empty, or if one of the URLs is not valid
-    /// or names a database. Returns the same kind of error if the URLs differ in more than the
-    /// address.
+    /// or names a database. Returns the same kind of error if the URLs differ in the scheme, the
+    /// user or the password.
     pub fn new(urls: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Error> {
         Self::builder().urls(urls).build()
     }
 
-    /// Creates a builder for a store with other settings.
+    /// Creates a builder, with which a program can change the settings of a store.
     pub fn builder() -> ClusterStoreBuilder {
         ClusterStoreBuilder::new()
     }
@@ -283,7 +283,7 @@ impl ClusterStore {
 
 impl fmt::Debug for ClusterStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URLs are omitted, because a URL can contain a password.
+        // The output omits the URLs, because a URL can contain a password.
         f.debug_struct("ClusterStoreBuilder")
             .field("replicas", &self.replicas)
             .field("settings", &self.settings)

@@ -10,15 +10,15 @@ use crate::dispatch::{batch, single};
 use crate::inner::Inner;
 use crate::ready;
 
-/// A store on a Redis Cluster. A script on the node decides a call within one slot in one round
-/// trip. The [front page of the crate](crate) describes the store.
+/// A store on a Redis Cluster. If all states of a call are in one slot, a script on one node
+/// decides the call in one round trip. The [front page of the crate](crate) describes the store.
 ///
 /// A clone of the store shares the connections and the slot map (the assignment of slots to nodes).
 #[derive(Debug, Clone)]
 pub struct ClusterStore(Arc<ShardedStore<Slots>>);
 
-/// The store that [`ShardedStore`] wraps. `ShardedStore` has already selected the shard of each
-/// charge.
+/// The store without shards. [`ShardedStore`] selects the shard of each charge before it passes a
+/// call to this store.
 struct Slots(Arc<Inner>);
 
 impl ClusterStore {
@@ -39,8 +39,8 @@ impl ClusterStore {
     ///
     /// # Errors
     ///
-    /// Returns an error if a call to a primary would fail. If calls to several primaries would
-    /// fail, returns one of their errors.
+    /// Returns an error if a primary cannot decide calls. If several primaries cannot decide calls,
+    /// returns one of their errors.
     pub async fn ready(&self) -> Result<(), Error> {
         ready::check(&self.0.inner().0).await
     }

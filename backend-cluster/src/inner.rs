@@ -30,7 +30,7 @@ impl Inner {
     }
 
     /// Decides several calls. All keys of each call must be in one slot, and different calls can be
-    /// in different slots. The calls of one slot are sent in order.
+    /// in different slots. The calls of one slot are sent in the order of `calls`.
     pub(crate) async fn decide_in_slots(
         &self,
         calls: &[Call<'_>],
@@ -59,13 +59,14 @@ impl Inner {
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(no_answer()))).collect()
     }
 
-    /// Returns the time that a test has set. Scripts use it instead of the clock of their node.
+    /// Returns the time of the test clock, or `None` if a test has not set a clock. Scripts use
+    /// this time instead of the clock of their node.
     pub(crate) fn time(&self) -> Option<Timestamp> {
         self.clock.as_ref().map(|clock| clock.now())
     }
 
-    /// Returns the current time: the time of the clock that a test has set, or otherwise of the
-    /// clock of any node.
+    /// Returns the current time of the test clock. If a test has not set a clock, returns the
+    /// current time of the clock of any node.
     pub(crate) async fn now(&self) -> Result<Timestamp, Error> {
         check_runtime()?;
         if let Some(clock) = &self.clock {

@@ -73,20 +73,20 @@
 //!
 //! * **No limit is exceeded**, because a call is admitted only if each slot has made its charges.
 //! * **Refused calls charge nothing**, regardless of their number and their policies, and even if
-//!   their cost is above the limit. They also do not change states that were written under other
-//!   settings of a policy.
+//!   their cost is above the limit. If the settings of a policy have changed, refused calls also do
+//!   not change the states that were written under the older settings.
 //! * The peeks of many concurrent calls can report the same last unit of a limit, but only one of
-//!   these calls gets that unit. So a call first charges the slot with the least remaining. It
-//!   charges the other slots only if the first slot has admitted its charges.
+//!   these calls gets that unit. So if a limit is nearly used up, a call first charges the slot of
+//!   this limit. It charges the other slots only if the first slot has admitted its charges.
 //! * Sometimes, another call uses up a limit after the peek, in a slot that is not charged first.
-//!   Only then does the store make charges of a refused call and undo these charges. For one round
-//!   trip, other calls are possibly refused because of a charge that is then undone. An undo
-//!   refunds only the charge of its own call. If other calls have charged the same state since that
-//!   charge, or a window has ended, the undo refunds less rather than more.
+//!   Only in this case, a refused call makes charges, which the store undoes one round trip later.
+//!   Until the undo, other calls are possibly refused because of these charges. An undo never
+//!   refunds more than the charge of its own call. It can refund less if other calls have charged
+//!   the same state since, or if a window has ended.
 //! * **If the client process dies** between a charge and its undo, the charge remains as if the
-//!   call had been admitted. The charge lasts at most for the window (two windows of a sliding
-//!   counter). In a bucket, it lasts for the time in which the bucket refills the cost (in whole
-//!   intervals for a bucket by intervals). If only the caller is cancelled, for example after a
+//!   call had been admitted. The charge lasts at most for the window (for a sliding counter, two
+//!   windows). In a bucket, it lasts until the bucket has refilled the cost. A bucket by intervals
+//!   refills only at the end of an interval. If only the caller is cancelled, for example after a
 //!   [timeout](StoreExt::timeout), no charge remains, because a task completes the call.
 //! * **If a slot fails in the peek**, nothing was charged in any slot. If a slot fails in the
 //!   second step, the store undoes the charges in the other slots. If an undo fails, the error
@@ -94,7 +94,7 @@
 //! * If a part of a failed call was possibly charged, the kind of its error is never [definitely
 //!   not charged](ErrorKind::is_definitely_not_charged).
 //! * The store writes a block one round trip after the peek. If the window of the policy has ended
-//!   since the peek, so that the policy would admit the charge, no block is written. The call is
+//!   since the peek, the policy would admit the charge, and the store writes no block. The call is
 //!   still refused.
 //! * A shadow policy is charged only if the call is admitted.
 //! * A reservation first peeks in each slot, to check that the wait is short enough. Then the store
@@ -115,7 +115,7 @@
 //! 8 states in evenly distributed slots, and the limits of these states add up to the limit of the
 //! policy. The store sends a request to one of these states. If this state refuses the request, the
 //! store tries a second state. `docs/scale.md` reports how rarely a request is refused although
-//! another state has room.
+//! another state would admit it.
 //!
 //! A call that charges a policy in shards and another policy is a call across slots. The exception
 //! is a call with policies that all have the same number of shards, because their states are in the
@@ -159,7 +159,8 @@
 //!   several calls, the store splits it into one script call per call.
 //! * `NOSCRIPT`: the node does not know the script. The store sends the call to the same node
 //!   again, together with the script.
-//! * After eight redirects, within half a second, the call fails with `Busy`.
+//! * If the nodes redirect a call more than eight times, the call fails with `Busy`. The pauses
+//!   between the attempts take less than half a second.
 //! * After any other error reply, the call fails. **The store never sends a call again if a node
 //!   has possibly executed it.**
 //!
@@ -169,7 +170,7 @@
 //!
 //! # Errors
 //!
-//! An error is never a denial.
+//! If a call fails, the store returns an error, and never a denial.
 //!
 //! | [`ErrorKind`] | cause | charged? |
 //! |---|---|---|

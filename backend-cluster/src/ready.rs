@@ -1,4 +1,5 @@
-//! The check that all primaries of the cluster can decide calls. A program runs it when it starts.
+//! Checks that all primaries of the cluster can decide calls. A program can run this check when it
+//! starts.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use crate::routing::node::Node;
 use crate::routing::refresh::unserved;
 use crate::routing::slots::slot_of;
 
-/// The maximum number of subjects that [`subjects`] tries to find one subject for each primary. A
-/// node with a single slot serves only one of 16,384 subjects.
+/// The maximum number of subjects that [`subjects`] tries until it has found one subject for each
+/// primary. A node with a single slot serves only one of 16,384 subjects.
 const MAX_SUBJECTS: u32 = 1 << 18;
 
 pub(crate) async fn check(store: &Arc<Inner>) -> Result<(), Error> {

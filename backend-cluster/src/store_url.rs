@@ -234,8 +234,8 @@ fn sentinel_group(url: &str, scheme: &str, rest: &str) -> Result<(Kind, Vec<Stri
     Ok((Kind::Server(builder), urls))
 }
 
-/// Splits the authority of a URL into the login with the `@`, and the rest. If there is no login,
-/// the first part is empty.
+/// Splits the authority of a URL, such as `user:password@host:port`, after the `@`. If the
+/// authority has no login, the first part is empty.
 fn split_login(authority: &str) -> (&str, &str) {
     match authority.rfind('@') {
         Some(at) => authority.split_at(at + 1),

@@ -1,5 +1,6 @@
-//! Tests that the store replaces lost connections to the nodes within a bound, regardless of the
-//! callers' behavior. No call is charged twice because of a lost connection.
+//! Tests that the store replaces lost connections to the nodes in a bounded time, even if the
+//! callers do not wait long for their answers. No call is charged twice because of a lost
+//! connection.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,14 +21,15 @@ use tokio::runtime::Runtime;
 
 const RESPONSE: Duration = Duration::from_millis(500);
 
-/// The additional time after the bound that is allowed for a recovery.
+/// The time that the store needs at most, after the response timeout, to replace a silent
+/// connection.
 const MORE: Duration = Duration::from_millis(200);
 
 /// The additional delay that is allowed because the machine is possibly busy.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// The number of working connections that the store is allowed to replace, because a busy machine
-/// makes a connection seem silent.
+/// The number of working connections that the store is allowed to replace. On a busy machine, a
+/// working connection can seem silent.
 const STALLS: u64 = 3;
 
 const FIFTY: Duration = Duration::from_millis(50);
@@ -37,7 +39,8 @@ const SOON: Duration = Duration::from_secs(20);
 /// Starts a cluster of one node and a proxy in front of it. The node announces the address of the
 /// proxy.
 async fn node_and_proxy() -> (Redis, Proxy) {
-    // The port is not fixed, so the start tries another port if a port or bus port is taken.
+    // The test does not set a port, so `start` tries other ports if the port of the node or of its
+    // cluster bus is taken.
     let node = Redis::builder().config("cluster-enabled", "yes").start().await.unwrap();
     let proxy = Proxy::start(node.port()).await.unwrap();
     let (ip, port) = ("cluster-announce-ip", "cluster-announce-port");
@@ -100,8 +103,8 @@ async fn b56_a_connection_that_takes_longer_than_its_callers_is_made() {
     let ledger = Ledger::with_store(ClusterStore::new([node.url()]).unwrap());
     let store = Arc::new(store_through(&proxy).timeout(FIFTY));
     let load = Load::start(&ledger, &store, 64, None);
-    // The store makes two connections, one after the other. The first connection loads the slot map
-    // from the seed node. The cluster has no other node.
+    // The store needs only one connection, because the cluster has no other node. The store loads
+    // the slot map over this connection before it sends the calls.
     let took = load.first_decision(Instant::now()).await;
     load.stop().await;
     println!("decided after {took:?}");
@@ -119,7 +122,7 @@ async fn check_no_call_fails_after_idle_close(connections: usize, close: impl As
     let store = store.build().unwrap().breaker(Breaker::new());
     let ledger = Ledger::with_store(builder().build().unwrap());
     for round in 0..4 {
-        // The calls use all nodes and all connections.
+        // Ten calls per connection are enough to use all connections to all nodes.
         for _ in 0..10 * connections {
             ledger.call(&store).await;
         }

@@ -1,5 +1,5 @@
-//! Measures calls for subjects with states that recover between two calls, and calls for subjects
-//! with states that do not recover.
+//! Measures the time of a call in two cases: the state of the subject recovers before the next call
+//! for the subject, or it does not.
 //!
 //! ```sh
 //! cargo bench -p tidegate-memory --bench recovering
@@ -49,8 +49,8 @@ fn main() {
     for count in [10_000, 100_000] {
         let subjects: Vec<_> = (0..count).map(|n| format!("subject:{n:012}")).collect();
         // Both policies need the same arithmetic. The first policy refills a charged cost slowly,
-        // so that the states do not recover between two calls. The second policy refills the cost
-        // within a millisecond.
+        // so that a state does not recover before the next call for its subject. The second policy
+        // refills the cost within a millisecond.
         let mut stay = Row::new("token-bucket 1000/1h burst 100000000");
         let mut recover = Row::new("token-bucket 1000/1s burst 100000000");
         for _ in 0..ROUNDS {

@@ -1,5 +1,5 @@
-//! Measures requests with one subject, requests with several subjects, and requests with a policy
-//! of their own.
+//! Measures requests on a limiter: requests with one subject, requests with several subjects, and
+//! requests that contain their own policy.
 //!
 //! ```sh
 //! cargo bench -p tidegate-memory --bench requests

@@ -4,9 +4,9 @@
 //! cargo bench -p tidegate-memory --bench store
 //! ```
 //!
-//! The benchmark uses one thread and subjects of 20 bytes, and prints medians of 5 runs. `worst` is
-//! the time of the slowest sequence of 16 calls in a run. On a busy machine, this time includes
-//! times in which the thread was not running.
+//! The benchmark uses one thread and subjects of 20 bytes, and prints medians of 5 runs. The column
+//! `worst` is the time of the slowest 16 consecutive calls of a run. It includes times in which a
+//! busy machine did not run the thread.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 

@@ -19,17 +19,18 @@ use crate::shared::HeapBudget;
 const CALLS_PER_SHARD: usize = 4096;
 
 /// The maximum number of expired calls that are removed when a call is added, which bounds the work
-/// of one call. A maximum of 2 would be enough to remove calls faster than they are added.
+/// of one call. With any maximum above 1, calls are removed faster than they are added.
 const MAX_FORGOTTEN: usize = 4;
 
 /// An upper bound on the number of bytes that a remembered call uses, without the heap bytes of its
-/// decision. The bound assumes that the hash map has its lowest load (7 of 16 entries, after the
-/// map has grown), and that the nodes of the B-tree are half full.
+/// decision. The bound assumes the worst case: the hash map has its lowest load (7 of 16 entries,
+/// after the map has grown), and the nodes of the B-tree are half full.
 const CALL_BYTES: usize =
     (size_of::<(Key, RememberedCall)>() + 1) * 16 / 7 + 2 * size_of::<(u64, Key)>();
 
-/// The digest of a random prefix, the slot key of a call and the id of the call. Because the prefix
-/// is random, no client can choose many ids that are all in one shard of the log.
+/// The digest of a random prefix, the slot key (tenant or subject) of the call's first charge, and
+/// the id of the call. Because the prefix is random, no client can choose many ids that are all in
+/// one shard of the log.
 type Key = [u8; 20];
 
 pub(crate) struct CallLog {
@@ -83,15 +84,15 @@ impl CallLog {
         }
     }
 
-    /// Returns the number of bytes that the log uses even without remembered calls.
+    /// Returns the number of bytes that the log uses regardless of the number of remembered calls.
     pub(crate) fn fixed_bytes(&self) -> usize {
         size_of_val(&*self.shards)
     }
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // The two collections of a shard are changed together without a possible panic. So they match
-    // each other even if the lock is poisoned.
+    // A shard changes its map and its B-tree together, and nothing can panic between the two
+    // changes. So they match each other even if the lock is poisoned.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -122,7 +123,7 @@ pub(crate) fn max_bytes(charges: usize, is_of_hold: bool) -> usize {
     CALL_BYTES + RememberedCall::max_heap_bytes(charges, is_of_hold)
 }
 
-/// The key of an id, and the lock of the shard that contains the id.
+/// The lock of a shard of the log, and the key of an id in this shard.
 pub(crate) struct LockedId<'a> {
     shard: MutexGuard<'a, Shard>,
     key: Key,
@@ -135,9 +136,11 @@ impl LockedId<'_> {
         self.shard.calls.get(&self.key).cloned()
     }
 
-    /// Makes room for one more call in the shard, without checking the heap budget.
+    /// Makes room for one more call in the shard. Returns an error if the shard is full of calls
+    /// that have not expired. Does not check the heap budget.
     pub(crate) fn make_room(&mut self, now: u64, heap: &HeapBudget) -> Result<(), Error> {
-        // If the log still contains this id, the id has expired.
+        // The engine makes room only for an id that is unknown or has expired. So if the log has a
+        // record of the id, this record has expired.
         self.shard.forget(&self.key, heap);
         self.shard.forget_expired(now, MAX_FORGOTTEN, heap);
         let len = self.shard.calls.len();
@@ -153,8 +156,8 @@ impl LockedId<'_> {
     }
 
     pub(crate) fn insert(&mut self, call: RememberedCall, heap: &HeapBudget) {
-        // If the call makes or changes a hold, the log possibly contains an earlier record under
-        // its id. The new record replaces the earlier record.
+        // The new record replaces an earlier record of the same id. For example, a settlement
+        // changes the record of its hold.
         self.shard.forget(&self.key, heap);
         heap.adjust(0, bytes_of(&call));
         self.shard.by_expiry.insert((call.expires_at_micros, self.key));

@@ -11,8 +11,8 @@ pub(crate) enum Scope {
     HeapOnly,
 }
 
-/// The earliest expiry time of a set of entries, for each [`Scope`]. The time is `u64::MAX` if the
-/// scope contains no entry.
+/// The earliest expiry time of a set of entries, and the earliest expiry time of the entries in
+/// this set that use the heap. A time is `u64::MAX` if the set has no such entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MinExpiry {
     pub(crate) all: u64,
@@ -40,8 +40,8 @@ impl MinExpiry {
 
 const GROUP: usize = 16;
 
-/// Lower bounds on the expiry times of the entries of a table, for each block of slots and for each
-/// group of blocks. Groups always have bounds. Blocks have bounds only after the table had to evict
+/// Lower bounds on the expiry times of the entries of a table. A block is 8 slots, and a group is
+/// 16 blocks. Each group has a bound. A block has its own bound only after the table had to evict
 /// an entry.
 ///
 /// One slice stores the expiry bounds of a table, in four parts:
@@ -50,13 +50,13 @@ const GROUP: usize = 16;
 /// | groups, all | groups, heap only | blocks, all | blocks, heap only |
 /// ```
 ///
-/// The two parts for blocks exist only after the table had to evict an entry. A bound is possibly
-/// lower than the earliest expiry time, and is never higher. The table calls [`lower`](Self::lower)
-/// for each entry that is added or expires earlier. A scan of the block or group raises the bound
-/// again.
-// The expiry bounds of blocks make evictions faster: without them, each eviction would scan a group
-// of 128 slots. But with them, each insertion makes one more write, usually to a cache line that is
-// not in the cache. So a table that need not evict has no bounds of blocks.
+/// A bound is never later than the earliest expiry time in its block or group, but can be earlier.
+/// The table calls [`lower`](Self::lower) when it adds an entry, and when an entry will expire
+/// earlier than before. A scan of the block or group raises the bound again.
+// The bounds of blocks make evictions faster: without them, each eviction would scan a group of 128
+// slots. But these bounds make insertions slower, because each insertion writes one more word,
+// usually to a cache line that is not in the cache. So a table that need not evict has no bounds of
+// blocks.
 #[derive(Debug, Default)]
 pub(crate) struct ExpiryBounds {
     times: Box<[u64]>,
@@ -157,8 +157,8 @@ impl ExpiryBounds {
         let (groups, group) = (self.groups(), block / GROUP);
         let lower = |time: &mut u64, to: u64| *time = to.min(*time);
         lower(&mut self.times[group], entry.all);
-        // Few entries use the heap. For all other entries, the bound for entries on the heap is not
-        // read, because it is on another cache line.
+        // Few entries use the heap. For an entry that does not use the heap, the function does not
+        // touch the bound for heap entries, because that bound is on another cache line.
         if entry.heap_only < u64::MAX {
             lower(&mut self.times[groups + group], entry.heap_only);
         }

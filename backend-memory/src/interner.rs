@@ -1,5 +1,4 @@
-//! Stores each policy of a shard's records once, so that a record refers to its policy by an id of
-//! two bytes.
+//! Stores each policy of a shard once, so that a record refers to its policy by an id of two bytes.
 
 use tidegate_core::Policy;
 
@@ -83,15 +82,15 @@ impl PolicyInterner {
         self.others.is_empty()
     }
 
-    /// Returns `true` if the policy with the id `id` equals `policy`. After a change of its limit,
-    /// a policy of the same name is not equal.
+    /// Returns `true` if the policy with the id `id` equals `policy`. Two policies with the same
+    /// name and different limits are not equal.
     #[inline]
     pub(crate) fn is_policy(&self, id: PolicyId, policy: &Policy) -> bool {
         self.get(id).is_some_and(|other| other.is_same_object(policy) || is_equal(other, policy))
     }
 
     /// Adds a reference to `policy` and returns its id.
-    // There are enough ids, because a shard has fewer than 2^16 records.
+    // An id of 16 bits is large enough, because a shard has fewer than 2^16 records.
     pub(crate) fn intern(&mut self, policy: &Policy) -> PolicyId {
         let is_equal = |entry: &Option<InternedPolicy>| {
             entry.as_ref().is_some_and(|entry| entry.policy == *policy)
@@ -135,8 +134,8 @@ impl PolicyInterner {
     }
 }
 
-// The function is not inlined, because it is rarely called: most compared policies are the same
-// object.
+// This function is not inlined, because it is called only for different objects, and two equal
+// policies are usually the same object.
 #[cold]
 #[inline(never)]
 fn is_equal(one: &Policy, other: &Policy) -> bool {

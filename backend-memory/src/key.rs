@@ -1,5 +1,5 @@
-//! The keys of the entries of a table. A key consists of a tenant and a subject. A key in an entry
-//! also contains the id of the record's policy.
+//! The keys of the entries of a table. A key consists of a tenant and a subject. An entry stores
+//! its key together with the id of its policy.
 //!
 //! A key of at most 20 bytes is stored in three words in the slot of the table. Such a key is
 //! loaded, compared and hashed without a loop and without a function call. A longer key is stored
@@ -11,8 +11,8 @@
 //! StoredKey    key          key      key           length   flags|0x80  policy id
 //! ```
 //!
-//! If bit 0 of the flags is set, the key has a tenant. Such a key begins with one byte for the
-//! length of the tenant, then the tenant, then the subject.
+//! If bit 0 of byte 21 (the flags) is set, the key has a tenant. Such a key begins with one byte
+//! for the length of the tenant, then the tenant, then the subject.
 
 use std::num::NonZeroU64;
 
@@ -22,8 +22,8 @@ use crate::interner::PolicyId;
 pub(crate) struct ShortKey {
     pub(crate) low: u64,
     pub(crate) middle: u64,
-    /// The last four bytes of the key, the length of the key, and the flag for a tenant. Together
-    /// they take 6 of the 8 bytes of the word.
+    /// The low six bytes of this word contain the last four bytes of the key, the length of the
+    /// key, and the flag for a tenant. The two high bytes are 0.
     pub(crate) rest: u64,
 }
 
@@ -77,8 +77,9 @@ impl ShortKey {
 pub(crate) struct StoredKey {
     low: u64,
     middle: u64,
-    /// The rest of the key, [`STORED_BIT`], and the policy id in the two highest bytes. This word
-    /// is never 0, so that the compiler can represent the other variant of a slot by 0.
+    /// The same as [`ShortKey::rest`], with [`STORED_BIT`], and with the policy id in the two high
+    /// bytes. This number is never 0, so that the compiler can use 0 for the other variant of
+    /// `Slot`.
     rest: NonZeroU64,
 }
 
@@ -110,8 +111,8 @@ impl StoredKey {
 }
 
 /// Returns up to 20 bytes as little-endian words, padded with zeros.
-// Instead of a loop, the last load overlaps the previous load, and the bytes that were loaded twice
-// are shifted out.
+// The function has no loop: the last load overlaps the load before it, and a shift removes the
+// bytes that were loaded twice.
 #[inline(always)]
 fn words(bytes: &[u8]) -> [u64; 3] {
     let first = |bytes: &[u8]| bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
@@ -199,11 +200,13 @@ impl Key {
 pub(crate) struct LongKey(Box<[u8]>);
 
 impl LongKey {
-    /// The bytes before the tenant: the policy id and the length of the tenant.
+    /// The number of bytes before the tenant. These bytes contain the policy id and the length of
+    /// the tenant.
     const HEADER: usize = 2 + 4;
 
     pub(crate) fn new(policy: PolicyId, tenant: &[u8], subject: &[u8]) -> Self {
-        // The conversion cannot fail, because `Call::check` rejects tenants above 1 MiB.
+        // The length fits into 32 bits, because `Call::check` rejects tenants that are longer than
+        // 1 MiB.
         let tenant_len = u32::try_from(tenant.len()).unwrap_or(u32::MAX);
         let parts = [&policy.to_bytes()[..], &tenant_len.to_le_bytes(), tenant, subject];
         Self(parts.concat().into())

@@ -58,19 +58,18 @@
 //!
 //! # Memory
 //!
-//! A store never uses more than [`MemoryStore::max_bytes`].
+//! A store uses at most [`MemoryStore::max_bytes`], and temporarily more while a table grows.
 //!
 //! *Expiry.* A state expires when it has recovered, because a recovered state cannot be
 //! distinguished from no state. The calls on the store remove expired states: on average, each call
 //! checks a few slots of the tables. So the store needs no background thread, and no call scans the
 //! whole store.
 //!
-//! *Eviction.* If a new state does not fit, the store first removes expired states. So the store
-//! never evicts a state that is still needed while the same shard contains an expired state. If no
-//! state has expired, [`WhenFull`] decides. By default, the store evicts the state that would
-//! expire first, and the subject of that state starts again with a full budget. Evictions admit as
-//! little as possible beyond the limits, because the state of a subject at its limit is among the
-//! last to expire.
+//! *Eviction.* If a new state does not fit, the store first removes expired states. If no state in
+//! the same part of the store (shard) has expired, [`WhenFull`] decides. By default, the store
+//! evicts the state that would expire first, and the subject of that state starts again with a full
+//! budget. The state of a subject at its limit is among the last to expire, so evictions admit
+//! little beyond the limits.
 //!
 //! # Crate features
 //!

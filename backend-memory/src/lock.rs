@@ -41,9 +41,9 @@ impl<T> PaddedLock<T> {
 
     /// Waits for the lock with exponential backoff. The waiting thread first spins, then yields,
     /// then sleeps.
-    // While this thread spins, the holder of the lock can complete several calls before the cache
-    // line moves to the core of this thread. If the lock is held for longer, its holder was
-    // probably preempted. Yielding lets the holder run. Sleeping lets the holder run even if its
+    // Spinning leaves the cache line of the lock on the core of the holder, which can complete
+    // several calls in this time. If the lock is held for longer, the operating system has probably
+    // preempted the holder. Yielding lets the holder run. Sleeping lets the holder run even if its
     // priority is lower.
     #[cold]
     #[inline(never)]

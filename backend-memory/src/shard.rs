@@ -11,8 +11,8 @@ use crate::shared::{Shared, WhenFull};
 use crate::slot::{AnyKey, KeyQuery, Slot, Uncommon};
 use crate::table::{EntryInfo, Table};
 
-/// The functions with which the table reads its slots. These functions need the policies, because
-/// the expiry of a packed state depends on its policy.
+/// The implementation of [`EntryInfo`] for the slots of a shard. It needs the policies, because the
+/// expiry of a packed state depends on its policy.
 struct SlotInfo<'s> {
     policies: &'s mut PolicyInterner,
     shared: &'s Shared,
@@ -56,18 +56,18 @@ pub(crate) enum MissReason {
     Unknown,
 }
 
-/// The number of calls on a part of the store (shard) per sweep. A sweep visits one group of 128
-/// slots in this shard, and one group in another shard, because a shard without calls would
-/// otherwise keep its expired states. So sweeps visit 4 slots per call, and a call fills at most
-/// one slot per charge.
+/// The number of calls on a part of the store (shard) per sweep. A sweep visits a group of 128
+/// slots in this shard, and a group in another shard, because a shard without calls would otherwise
+/// keep its expired states. So sweeps visit 256 slots per 64 calls, and a call fills at most one
+/// slot per charge.
 const CALLS_PER_SWEEP: u32 = 64;
 
 /// The time in µs for which a sweep keeps a recovered state. If the subject of a fast limit makes
-/// another call within this time, the state is still in the table. An insertion would take twice as
-/// long. A full shard removes recovered states earlier.
+/// another call within this time, the call finds the state. To insert the state again would take
+/// twice as long. A full shard removes recovered states earlier.
 const KEPT_RECOVERED: u64 = 100_000;
 
-/// The maximum number of evictions while a shard is locked once.
+/// The maximum number of evictions before the lock of the shard is released.
 const MAX_EVICTIONS: usize = 64;
 
 impl Shard {
@@ -135,8 +135,9 @@ impl Shard {
                 let outcome = numbers.and_then(|numbers| numbers.acquire_by(rule, charge, now));
                 outcome.ok_or(MissReason::Unknown)
             }
-            // With only one policy in the shard, a record that was not found does not exist.
-            // Otherwise, the record was possibly written for another policy of the same name.
+            // If the shard has only one policy, a record that was not found does not exist. If it
+            // has several policies, the record was possibly written for another policy of the same
+            // name.
             None if self.policies.is_single() => {
                 self.table.prefetch_insert(slot_hash(hash));
                 Err(MissReason::Absent)
@@ -178,8 +179,8 @@ impl Shard {
         charge: &Charge<'_>,
         now: u64,
     ) -> Option<(Option<usize>, Evaluation)> {
-        // The policy of the charge is possibly equal to the stored policy without being the same
-        // object.
+        // `find_short` finds only a record of the same policy object. `find` also finds a record of
+        // an equal policy.
         let found = self.find_short(hash, key, charge.policy).map(|(index, _)| index);
         let found = found.or_else(|| self.find(hash, key, charge.policy));
         let Some(index) = found else {
@@ -201,8 +202,8 @@ impl Shard {
         }
     }
 
-    /// Writes the packed state of a key that possibly has no record, after a successful
-    /// [`make_room`](Self::make_room).
+    /// Writes the packed state of a key, and inserts a record if the key has none. The caller must
+    /// first call [`make_room`](Self::make_room) with success.
     pub(crate) fn put(
         &mut self,
         hash: u64,
@@ -233,8 +234,8 @@ impl Shard {
     }
 
     /// Acquires one charge, even if the record of the charge does not exist yet. Returns `None` and
-    /// changes nothing if the charge needs the engine. A charge needs the engine if its record does
-    /// not fit into the table, has another policy, or has a block before or after the charge.
+    /// changes nothing if the charge needs the engine: if its record does not fit into the table or
+    /// has another policy, or if the subject is blocked before or after the charge.
     pub(crate) fn acquire_single(
         &mut self,
         hash: u64,
@@ -327,8 +328,8 @@ impl Shard {
         table.expiry_changed(index, &info);
     }
 
-    /// Inserts a record for a key without a record, after a successful
-    /// [`make_room`](Self::make_room).
+    /// Inserts a record for a key without a record. The caller must first call
+    /// [`make_room`](Self::make_room) with success.
     pub(crate) fn insert(
         &mut self,
         hash: u64,
@@ -400,8 +401,8 @@ impl Shard {
         (&mut self.table, SlotInfo { policies: &mut self.policies, shared })
     }
 
-    /// Makes room for as many new records as `missing` returns, and reserves `bytes` bytes of the
-    /// heap budget. Records for which `is_pinned` returns `true` are removed only if they have
+    /// Makes room for new records (`missing` returns their number), and reserves `bytes` bytes of
+    /// the heap budget. Records for which `is_pinned` returns `true` are removed only if they have
     /// expired.
     pub(crate) fn make_room(
         &mut self,
@@ -488,7 +489,8 @@ impl Shard {
     }
 }
 
-/// Returns the id of the policy of a changed record. `older` is the id before the change.
+/// Returns the policy id of a changed record, whose policy has possibly changed too. `older` is the
+/// previous policy id.
 fn reintern(policies: &mut PolicyInterner, older: PolicyId, record: &Record) -> PolicyId {
     if policies.is_policy(older, record.policy()) {
         return older;
@@ -498,8 +500,8 @@ fn reintern(policies: &mut PolicyInterner, older: PolicyId, record: &Record) -> 
     newer
 }
 
-/// Returns the hash that the table uses for a key. The choice of the shard and the table both use
-/// the high bits of a hash, so `slot_hash` rotates the low bits to the high end.
+/// Returns the hash that the table uses for a key. The store has chosen the shard by the high bits
+/// of `hash`, and the table also uses high bits, so `slot_hash` replaces them by the low bits.
 #[inline]
 fn slot_hash(hash: u64) -> u64 {
     hash.rotate_left(32)

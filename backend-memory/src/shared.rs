@@ -23,8 +23,8 @@ pub enum WhenFull {
     /// of other shards.
     #[default]
     EvictEarliestExpiry,
-    /// The call that needs the new state fails with
-    /// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory).
+    /// A call fails with [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory) if it needs a
+    /// new state and the state does not fit.
     Refuse,
 }
 

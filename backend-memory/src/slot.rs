@@ -121,8 +121,8 @@ pub(crate) enum Slot {
 }
 
 /// The contents of a slot in uncommon cases: a long key or a record on the heap.
-// This is a separate enum, because the niche of `StoredKey` can distinguish only one more variant
-// of `Slot`.
+// The niche of `StoredKey` can distinguish only one more variant of `Slot`, so all uncommon cases
+// are one variant with this enum.
 pub(crate) enum Uncommon {
     /// A key on the heap and a packed state.
     Long { key: LongKey, numbers: PackedState },

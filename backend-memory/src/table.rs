@@ -22,9 +22,9 @@
 //! 3. *Removal.* After the removal of an entry, the following entries move back to fill its slot,
 //!    up to the next free slot. The table has no tombstones, so the entries of a full table can be
 //!    replaced forever without growth of the table.
-//! 4. *Growth.* The number of slots grows by half, up to the number for the maximum number of
-//!    entries. The load factor is at most 3/4. Entries keep their order, so growth reads and writes
-//!    memory sequentially.
+//! 4. *Growth.* The number of slots grows by half, until the table has room for the maximum number
+//!    of entries. The load factor is at most 3/4. Entries keep their order, so growth reads and
+//!    writes memory sequentially.
 //! 5. *Expiry bounds.* [`ExpiryBounds`] contains a lower bound on the expiry times in each group of
 //!    slots. From these bounds, a sweep knows without a scan which groups can contain expired
 //!    entries.
@@ -33,8 +33,6 @@
 //!
 //! # Decisions
 //!
-//! * The table stores two bytes of the hash (the tag) per slot. The tag rejects most wrong entries
-//!   and determines the home slot. So the table moves entries without reading their keys.
 //! * An insertion does not read the slot before it writes the entry, because the cache miss of a
 //!   read took longer than the rest of the insertion. A lookup prefetches the home slot before it
 //!   reads the tag, so that the cache misses of slot and tag overlap.
@@ -44,9 +42,6 @@
 //! * An eviction removes the state that expires first in the whole shard. An eviction that searched
 //!   only the group of the new state was a sixth faster. But it evicted an eighth of the regular
 //!   subjects in a flood of new subjects.
-//! * A state stays in the table for 100 ms after it has recovered. Otherwise, the state of a
-//!   subject with a fast limit (`1000/1s`) would be removed and inserted again between two calls.
-//!   Such calls took twice as long.
 
 use std::mem;
 use std::ops::Range;
@@ -93,7 +88,7 @@ pub(crate) struct Table<T> {
     /// The group of slots that the next sweep visits.
     sweep_cursor: u32,
     /// The block of slots at which the next eviction begins to search for the lowest expiry bound.
-    /// Each eviction moves it by one block.
+    /// Each eviction moves this cursor by one block.
     evict_cursor: u32,
 }
 
@@ -118,7 +113,6 @@ impl<T: Default> Table<T> {
         self.len as usize
     }
 
-    /// Returns the maximum number of entries.
     pub(crate) fn max_len(&self) -> usize {
         self.max_len as usize
     }
@@ -253,8 +247,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Returns a lower bound on the expiry times of all entries in the scope. If the scope contains
-    /// no entries, returns `u64::MAX`.
+    /// Returns a lower bound on the expiry times of all entries, or of the entries on the heap
+    /// (`Scope::HeapOnly`). Returns `u64::MAX` if there are no such entries.
     pub(crate) fn min_expiry(&self, scope: Scope) -> u64 {
         self.bounds.min(scope)
     }
@@ -304,7 +298,7 @@ impl<T: Default> Table<T> {
     ) -> Option<usize> {
         loop {
             // If several blocks of slots have the lowest expiry bound, the search uses the first
-            // such block at or after the cursor.
+            // such block at or after the eviction cursor.
             let (bound, block) = self.bounds.min_block(scope, self.evict_cursor as usize)?;
             let BlockScan { earliest, others } = self.scan_block(block, may_evict, info);
             match earliest {
@@ -314,8 +308,9 @@ impl<T: Default> Table<T> {
                     return Some(index);
                 }
                 _ => {
-                    // The expiry bound of the block was lower than the earliest expiry, or the
-                    // entry with this expiry must not be evicted.
+                    // The expiry bound was lower than the earliest expiry in the block, or the
+                    // entry that expires first must not be evicted. The search ends only in the
+                    // second case.
                     let all = earliest.map_or(others, |(_, expiry)| others.min(expiry));
                     self.bounds.set_block(block, all);
                     if all.in_scope(scope) == bound {
@@ -326,12 +321,13 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Moves the cursor by one block, regardless of the block of the eviction.
-    // So evictions among equal expiry times remove entries everywhere in the table at the same
-    // rate. If the search always used the first block of the table, evictions would empty the front
-    // of the table while the rest filled up. If the cursor moved to the block after the eviction,
-    // evictions would remove entries after long runs of used slots, because entries are inserted at
-    // the ends of long runs, and the runs would grow.
+    /// Moves the eviction cursor by one block, regardless of the block from which an entry was
+    /// evicted.
+    // If many entries have the same expiry time, the moving cursor spreads evictions evenly over
+    // the table. A search that always began at the first block would empty the front of the table
+    // while the rest filled up. A cursor that moved to the block after the evicted entry would also
+    // be wrong: evictions would remove entries after long runs of used slots. The runs would grow,
+    // because entries are inserted at the ends of long runs.
     fn advance_evict_cursor(&mut self) {
         let next = self.evict_cursor + 1;
         self.evict_cursor = if (next as usize) < self.bounds.blocks() { next } else { 0 };
@@ -427,14 +423,11 @@ impl<T: Default> Table<T> {
         self.slots.get(index).filter(|_| self.tags[index] != 0)
     }
 
-    /// Returns the indices of the slots of a block.
     fn block(&self, block: usize) -> Range<usize> {
         block * BLOCK..((block + 1) * BLOCK).min(self.slots.len())
     }
 
     /// Increases the number of slots by half, and moves all entries to the new slots.
-    // The entries keep their order when the table grows, so the old slots are read and the new
-    // slots are written sequentially.
     fn grow(&mut self) {
         let slots = (self.slots.len() + self.slots.len() / 2).clamp(8, max_slots(self.max_len()));
         let (tags, old) = (mem::take(&mut self.tags), mem::take(&mut self.slots));
@@ -443,7 +436,7 @@ impl<T: Default> Table<T> {
         self.slots = std::iter::repeat_with(T::default).take(slots).collect();
         self.bounds = ExpiryBounds::new(slots.div_ceil(BLOCK));
         (self.len, self.sweep_cursor, self.evict_cursor) = (0, 0, 0);
-        // All new slots from `end` on are free.
+        // All new slots from the index `end` on are still free.
         let mut end = 0;
         for (index, (entry, tag)) in old.into_iter().zip(tags).enumerate() {
             if tag != 0 {
@@ -467,7 +460,7 @@ impl<T: Default> Table<T> {
         index
     }
 
-    /// Stores an entry and its tag in a free slot, and updates the bounds.
+    /// Stores an entry and its tag in a free slot, and updates the expiry bounds.
     #[inline]
     fn occupy(&mut self, index: usize, tag: u16, entry: T, expiry: MinExpiry) {
         self.tags[index] = tag;
@@ -662,13 +655,13 @@ mod tests {
         }
     }
 
-    /// Regression test: the states of aligned windows have equal expiry times. Among entries with
-    /// equal expiry times, an eviction always removed the first entry of the table. So the front of
-    /// the table became empty while the rest filled up, until a lookup probed most of the table.
+    /// Regression test: the states of an aligned window have the same expiry time. Among such
+    /// entries, an eviction always removed the first entry of the table. So the front of the table
+    /// became empty while the rest filled up, until a lookup probed most of the table.
     ///
-    /// Later, an eviction removed the entry after the entry of the last eviction. If every second
-    /// entry expired earlier than the others, the evictions removed entries after long runs, and
-    /// the runs grew.
+    /// A later version had another defect: an eviction removed the entry after the previously
+    /// evicted entry. If every second entry expired earlier than the others, the evictions removed
+    /// entries after long runs of used slots, and the runs grew.
     #[test]
     fn churning_a_full_table_of_equal_expiries_keeps_its_runs_short() {
         let hash: fn(u64) -> u64 = |key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);

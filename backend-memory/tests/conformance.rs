@@ -17,8 +17,8 @@ fn single_shard() -> impl Fixture<Store = MemoryStore<ManualClock>> {
 
 /// Returns all records of the store that have not expired, in sorted order.
 fn snapshot(store: &MemoryStore<impl Clock>) -> Vec<u8> {
-    // Any call can remove expired records, which is not an effect of the call. So all expired
-    // records are removed first.
+    // Any call can remove expired records. The suite must not see this removal as an effect of the
+    // call, so all expired records are removed first.
     store.sweep();
     let mut records = Vec::new();
     store.for_each(|tenant, subject, record| {

@@ -54,8 +54,7 @@ fn later_calls_remove_expired_states() {
     }
     assert_eq!(store.len(), 100_000);
     clock.advance(Duration::from_secs(2));
-    // A sweep visits a few slots. After this number of calls, sweeps have visited all slots of the
-    // store.
+    // A sweep visits a few slots. After 100,000 calls, sweeps have visited all slots of the store.
     for subject in 0..100_000_u32 {
         assert!(
             acquire(&store, &short, &(subject % 100).to_le_bytes()).unwrap().is_allowed()
@@ -83,7 +82,7 @@ fn calls_with_several_policies_remove_expired_states_of_all_shards() {
     assert_eq!(store.len(), 2);
 }
 
-/// A sweep is due after 64 calls on a shard, and visits a group of 128 slots of the shard, and a
+/// A sweep is due after 64 calls on a shard. It visits a group of 128 slots of the shard, and a
 /// group of another shard. This store has a single shard.
 #[test]
 fn calls_with_several_policies_remove_states_only_when_a_sweep_is_due() {
@@ -111,7 +110,7 @@ fn a_state_is_kept_for_a_moment_after_it_has_recovered() {
     for subject in 0..10_000_u32 {
         assert!(acquire(&store, &fast, &subject.to_le_bytes()).unwrap().is_allowed());
     }
-    // Makes enough calls for a second subject to sweep all shards.
+    // Makes 50,000 calls for another subject, so that sweeps visit all shards.
     let sweep_by_calls = || {
         for _ in 0..50_000 {
             assert!(acquire(&store, &other, b"s").unwrap().is_allowed());
@@ -138,7 +137,8 @@ fn recovered_states_make_room_immediately() {
     }
 }
 
-/// With 4,000 subjects in one shard, many pairs of subjects have the same tag in the table.
+/// With 4,000 subjects in one shard, many pairs of subjects have the same tag (16 bits of the hash)
+/// in the table. Each subject must still have its own state.
 #[test]
 fn no_two_subjects_share_a_state_in_a_shard_of_mixed_slots() {
     let policies = [
@@ -212,7 +212,7 @@ fn when_no_state_has_expired_the_earliest_expiry_is_evicted() {
     }
     assert!(acquire(&store, &window, b"new").unwrap().is_allowed());
     assert_eq!(store.len(), 10);
-    // Only the first state was evicted.
+    // Only the state of subject 0 was evicted, because it had the earliest expiry.
     for subject in 1..10_u8 {
         assert!(acquire(&store, &window, &[subject]).unwrap().is_denied(), "{subject}");
     }
@@ -237,8 +237,8 @@ fn a_flood_of_new_subjects_evicts_few_established_ones() {
     assert!((8_000..=8_192).contains(&store.len()), "{}", store.len());
     let mut left = 0;
     store.for_each(|_, subject, _| left += usize::from(subject[0] == b'r' && subject.len() == 3));
-    // The store has two shards. A shard possibly contained only states of established subjects when
-    // it became full. Such a shard evicts one state of an established subject.
+    // Each of the two shards evicts at most one state of an established subject: if it contains
+    // only such states when it becomes full.
     assert!(left >= 6_998, "{left} of 7,000 are left");
 }
 
@@ -249,8 +249,8 @@ fn a_call_never_evicts_its_own_states() {
         (policy("soon: fixed-window 5/1s anchored"), policy("late: fixed-window 5/1h anchored"));
     assert!(acquire(&store, &soon, b"alice").unwrap().is_allowed());
     assert!(acquire(&store, &late, b"bob").unwrap().is_allowed());
-    // The store has no room for the state of the second charge, and the state of the first charge
-    // has the earliest expiry.
+    // The second charge needs a new state, but the store is full. The state of the first charge
+    // expires first, but the call must not evict it.
     let both = [Charge::new(&soon, b"alice"), Charge::new(&late, b"alice")];
     let decision = store.decide_now(&Call::acquire(&both)).unwrap();
     let remaining = decision.verdicts().iter().map(|verdict| verdict.remaining());
@@ -258,8 +258,8 @@ fn a_call_never_evicts_its_own_states() {
     assert_eq!(store.len(), 2);
 }
 
-/// A call with several policies evicts states while it inserts others. The table moves states when
-/// it evicts one.
+/// A call with several policies can evict one state while it inserts another, and an eviction moves
+/// other states within the table. Even then, the call must write exactly its own states.
 #[test]
 fn a_call_on_a_full_store_writes_each_of_its_states_and_no_other() {
     let (store, clock) = store_and_clock(|b| b.max_keys(8));
@@ -270,7 +270,7 @@ fn a_call_on_a_full_store_writes_each_of_its_states_and_no_other() {
     };
     let mut known: HashMap<(usize, u32), u64> = HashMap::new();
     for number in 0..20_000_u32 {
-        // The high bits of the product change irregularly.
+        // The high bits of this product are used as random numbers.
         let random = number.wrapping_mul(0x9e37_79b9) >> 16;
         let subject = (random % 7).to_le_bytes();
         let first = usize::from(random & 0x100 != 0);
@@ -285,7 +285,8 @@ fn a_call_on_a_full_store_writes_each_of_its_states_and_no_other() {
             let cost = u64::from(decision.is_allowed());
             let before = known.insert((index, random % 7), left);
             let fresh = policies[index].limit() - cost;
-            // The clock stands still between two steps, so nothing was refilled.
+            // The test clears `known` when the clock advances. So nothing was refilled since
+            // `before`.
             let is_kept = before.is_some_and(|before| left == before.saturating_sub(cost));
             assert!(is_kept || left == fresh, "{before:?}, {left} for {}", policies[index]);
         }
@@ -331,8 +332,8 @@ fn logs_and_long_subjects_stay_within_the_heap_bound() {
     };
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!((25..40).contains(&admitted), "{admitted} logs of about 300 bytes in 10,000");
-    // Subjects of at most 20 bytes need no heap bytes, so their states under other policies still
-    // fit.
+    // The heap budget is used up, but the state of a short subject in a fixed window needs no heap
+    // bytes.
     assert!(acquire(&store, &policy("fixed-window 1/1m"), b"alice").unwrap().is_allowed());
     // A store that is allowed to evict admits new logs, and evicts the logs that expire first.
     let (store, _) = store_and_clock(|b| b.max_keys(1_000).max_spill_bytes(10_000));
@@ -382,7 +383,7 @@ fn counters_beyond_four_billion_are_exact_and_stay_within_the_bound() {
     });
     assert!(kept[0] < kept[1] && kept[1] == kept[3], "{kept:?}");
     assert!(take(&store, 0, 1).unwrap().is_denied());
-    // After half of the current window, half of the count of the previous window still counts.
+    // At the middle of the current window, half of the count of the previous window still counts.
     clock.advance(Duration::from_micros(600_000 - clock.now().as_micros() % 400_000));
     assert_eq!(take(&store, 0, 0).unwrap().verdicts()[0].remaining(), 4_500_000_000);
     assert!(take(&store, 0, 4_500_000_001).unwrap().is_denied());
@@ -402,7 +403,7 @@ fn b28_a_log_of_a_million_records_is_exact() {
         assert!(acquire(&store, &log, b"a").unwrap().is_allowed(), "{n}");
         clock.advance(Duration::from_micros(1));
     }
-    // The first request in the log is one second old, so it does not count any more.
+    // The first request in the log is as old as the window, so it no longer counts.
     assert!(acquire(&store, &log, b"a").unwrap().is_allowed());
     let denied = acquire(&store, &log, b"a").unwrap();
     assert_eq!(denied.retry_after(), Some(Duration::from_micros(1)));

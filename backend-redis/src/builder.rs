@@ -35,7 +35,8 @@ use crate::redis_store::RedisStore;
 #[must_use]
 pub struct RedisStoreBuilder {
     url: Option<String>,
-    /// A connection that the application has made, instead of connections to the URL.
+    /// A connection that the application has made. If it is set, the store makes no connection to
+    /// the URL.
     given: Option<GivenConnection>,
     sentinel: Option<(Vec<String>, String)>,
     /// The user and the password for logins to the Sentinels. They replace the users and passwords
@@ -73,12 +74,12 @@ impl RedisStoreBuilder {
     /// The store queries the Sentinels when it first connects, and again if the connection is lost
     /// or if the server refuses writes. Each URL can have its own user and password.
     ///
-    /// The store starts a query to each Sentinel 50 ms after the query to the previous Sentinel, or
-    /// as soon as a query has failed, because any Sentinel can hang. If a Sentinel named a server
-    /// that does not respond, the store repeats the queries. The store uses the first server that
-    /// accepts a connection and confirms by `ROLE` that it is a primary. If the user lacks the
-    /// permission for `ROLE`, the reply of the Sentinel suffices. So the store uses a promoted
-    /// replica within a second.
+    /// Any Sentinel can hang. Therefore the store starts the query to each Sentinel 50 ms after the
+    /// query to the previous Sentinel, or as soon as a query has failed. If a Sentinel names a
+    /// server that does not respond, the store repeats the queries. The store uses the first server
+    /// that accepts a connection and confirms by `ROLE` that it is a primary. If the user lacks the
+    /// permission for `ROLE`, the store trusts the Sentinel. The store finds a promoted replica
+    /// within a second.
     ///
     /// A former primary can admit calls until it notices that a replica was promoted. The new
     /// primary does not know these calls, so it can admit the same amount again. With
@@ -124,9 +125,9 @@ impl RedisStoreBuilder {
         Self { settings: Settings { password, ..self.settings }, ..self }
     }
 
-    /// Calls `provider` for the user and the password of each login. The provider is for tokens
-    /// that expire, and for passwords that change. Its result replaces the user and the password of
-    /// the URL and of [`user`](Self::user).
+    /// Sets a provider that the store calls for the user and the password of each login. A provider
+    /// is useful for tokens that expire, and for passwords that change. The user and the password
+    /// from the provider replace those of the URL and of [`user`](Self::user).
     ///
     /// Cloud services such as ElastiCache, MemoryDB, Memorystore and Azure Managed Redis accept a
     /// short-lived token of the service account as a password:
@@ -156,13 +157,13 @@ impl RedisStoreBuilder {
     ///
     /// The store calls the provider once for each connection that the store makes. If
     /// [`renew_after`](crate::Credentials::renew_after) is set, the store also calls the provider
-    /// before each further login on a connection. The time of the provider counts towards
+    /// before each further login on a connection. The time that the provider takes is a part of the
     /// [`connect_timeout`](Self::connect_timeout).
     ///
-    /// If the provider fails, the waiting calls fail with [`ErrorKind::Unavailable`], and the
-    /// source of their error is the error of the provider. While the server is down, the store
-    /// connects up to twice a second. Therefore a provider that queries a remote service should
-    /// cache the credentials.
+    /// If the provider fails, the calls that wait for the connection fail with
+    /// [`ErrorKind::Unavailable`], and the source of their error is the error of the provider.
+    /// While the server is down, the store tries to connect up to twice a second. Therefore a
+    /// provider that queries a remote service should cache the credentials.
     ///
     /// With [`sentinel`](Self::sentinel), the credentials of the provider are for the servers. The
     /// login for the Sentinels is a [separate setting](Self::sentinel_user).
@@ -189,10 +190,10 @@ impl RedisStoreBuilder {
     /// # }
     /// ```
     ///
-    /// On an existing connection, the store makes the same decisions and sends each call once. A
-    /// call fails after the shorter of [`response_timeout`](Self::response_timeout) and the
-    /// connection's own timeout. The table shows how an existing connection differs from a
-    /// connection of the store:
+    /// On an existing connection, the store makes the same decisions as on its own connections, and
+    /// sends each call once. A call times out after the shorter of
+    /// [`response_timeout`](Self::response_timeout) and the connection's own timeout. The table
+    /// shows how an existing connection differs from a connection of the store:
     ///
     /// | | connections of the store | an existing connection |
     /// |---|---|---|
@@ -202,9 +203,9 @@ impl RedisStoreBuilder {
     /// | the server becomes a replica | the store connects again, and queries the Sentinels | each call fails with `ReadOnly` |
     /// | a call fails | the error names the server | the error does not name the server |
     ///
-    /// **The connection must not send a command again** after an error, because a repeated call is
-    /// possibly charged twice. The connection must be to a single server. For a cluster, use
-    /// `tidegate-cluster`.
+    /// **The connection must not send a command again** after an error, because the server possibly
+    /// charges a call twice if it gets the call twice. The connection must be to a single server.
+    /// For a cluster, use `tidegate-cluster`.
     pub fn connection(
         self,
         connection: impl redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
@@ -235,10 +236,10 @@ impl RedisStoreBuilder {
     /// Default: 1 s.
     ///
     /// **A call that finds no connection waits for a connection for at most `timeout`**, in
-    /// addition to the [response timeout](Self::response_timeout). A call that is dropped earlier,
-    /// for example by [`timeout`](tidegate_core::StoreExt::timeout), does not end the attempt to
-    /// connect. After a failed attempt, the store pauses for 20 ms. The pause doubles with each
-    /// failure up to 500 ms. During a pause, calls fail immediately.
+    /// addition to the [response timeout](Self::response_timeout). If the caller drops the call
+    /// earlier, for example because of a layer [`timeout`](tidegate_core::StoreExt::timeout), the
+    /// attempt to connect continues. After a failed attempt, the store pauses for 20 ms. The pause
+    /// doubles with each failure up to 500 ms. During a pause, calls fail immediately.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { connect_timeout: timeout, ..self.settings }, ..self }
     }
@@ -249,10 +250,11 @@ impl RedisStoreBuilder {
     /// [`ErrorKind::Timeout`](tidegate_core::ErrorKind::Timeout), and it is not known whether the
     /// call was charged.
     ///
-    /// If a reply has been due for `timeout` and no other reply has arrived, the store replaces the
-    /// connection immediately, even if other calls wait for replies on this connection. So
+    /// If the store waits for a reply and the server sends no reply for `timeout`, the store
+    /// replaces the connection, even if other calls wait for replies on this connection. So
     /// `timeout` should be longer than the longest time that a healthy server needs for a reply.
-    /// For callers that cannot wait this long, use [`timeout`](tidegate_core::StoreExt::timeout).
+    /// For callers that cannot wait this long, use the layer
+    /// [`timeout`](tidegate_core::StoreExt::timeout).
     ///
     /// | | this setting | `.timeout(..)` around the store |
     /// |---|---|---|
@@ -260,8 +262,8 @@ impl RedisStoreBuilder {
     /// | after this time | the call fails, and a connection without replies is replaced | the call fails |
     /// | usual value | 500 ms, which a healthy server never needs | 50 ms, the time that a request may spend |
     ///
-    /// If this setting and `.timeout(..)` are both set, the shorter time ends the call. A
-    /// `.timeout(..)` has no effect if it is longer than this setting and
+    /// If both this setting and a layer `.timeout(..)` around the store are set, the shorter time
+    /// ends the call. The layer has no effect if its time is longer than this setting and
     /// [`connect_timeout`](Self::connect_timeout) together.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
@@ -270,9 +272,9 @@ impl RedisStoreBuilder {
     /// Sets the root certificates (PEM) that the store trusts, instead of the system's
     /// certificates.
     ///
-    /// The certificates apply to the server and to Sentinels with URLs that begin with `rediss://`.
-    /// A Sentinel reports the address of the primary, usually an IP address. The certificate of the
-    /// primary must contain that address.
+    /// The store uses the certificates for the server and for Sentinels with URLs that begin with
+    /// `rediss://`. A Sentinel reports the address of the primary, usually an IP address. The
+    /// certificate of the primary must contain that address.
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
         let root_certificates = Some(pem.into());
@@ -299,8 +301,8 @@ impl RedisStoreBuilder {
 
     /// Sets a clock that replaces the server's clock, for tests.
     ///
-    /// With a test clock, the keys expire an hour later than usual, because real time must not
-    /// expire a state that virtual time keeps.
+    /// With a test clock, the keys in Redis live for at least an hour of real time, so that no
+    /// state is lost while the test clock stands still.
     #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let clock: Option<Arc<dyn Clock>> = Some(Arc::new(clock));
@@ -314,9 +316,11 @@ impl RedisStoreBuilder {
     /// Returns an error of kind
     /// [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) in these cases:
     ///
-    /// * A URL is not valid, or asks not to verify certificates (`#insecure`).
+    /// * A URL is not valid, or ends in `#insecure`, which would disable the verification of
+    ///   certificates.
     /// * The list of Sentinels is empty.
-    /// * Certificates cannot be read, or are set for a server that is not encrypted.
+    /// * Certificates cannot be read, or are set although the URL of the server does not begin with
+    ///   `rediss://`.
     /// * An existing [`connection`](Self::connection) is combined with a setting that has no effect
     ///   on it.
     pub fn build(self) -> Result<RedisStore, Error> {
@@ -341,7 +345,7 @@ impl RedisStoreBuilder {
             return Ok(self.settings.pool(Target::Server(server), tls));
         };
         let sentinels = self.sentinels(urls)?;
-        // TLS is possible for the servers, for the Sentinels, or for both.
+        // TLS is needed if the URL of the server or of any Sentinel uses TLS.
         let tls = self.settings.tls(sentinels.iter().chain([&server]))?;
         Ok(self.settings.pool(Target::Sentinel { sentinels, name: name.clone(), server }, tls))
     }
@@ -381,8 +385,8 @@ impl RedisStoreBuilder {
         Ok(tls)
     }
 
-    /// Returns the Sentinels at `urls`, without the database in the URLs, because a Sentinel has no
-    /// databases.
+    /// Returns the settings for connecting to the Sentinels at `urls`. A database in a URL is
+    /// ignored, because a Sentinel has no databases.
     fn sentinels(&self, urls: &[String]) -> Result<Vec<ConnectionInfo>, Error> {
         if urls.is_empty() {
             return Err(Error::new(
@@ -420,7 +424,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::InvalidConfig`] if the URL does not have one of the listed forms.
+    /// Returns [`ErrorKind::InvalidConfig`] if `url` does not have one of the forms above.
     pub fn new(url: &str) -> Result<Self, Error> {
         Self::builder().url(url).build()
     }
@@ -433,7 +437,7 @@ impl RedisStore {
 
 impl std::fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The URL is omitted, because it can contain a password.
+        // The output omits the URL, because a URL can contain a password.
         f.debug_struct("RedisStoreBuilder")
             .field("database", &self.database)
             .field("script_free", &self.script_free)

@@ -19,7 +19,7 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Sends the requests of a plan in order, and passes each decision to `decided`.
+    /// Sends the requests of a plan, one after the other, and passes each decision to `decided`.
     pub(crate) async fn execute(
         &self,
         mut plan: Plan<'_, '_>,

@@ -36,14 +36,14 @@
 //!
 //! # The server
 //!
-//! The server is Redis 6.0 or later, or Valkey. The tests run on Redis 7.0.15. They have also
-//! passed on 6.0.9, 6.2.14, 8.2.3 and Valkey 9.1.2 (`.ci/newest-redis` fetches the newest version
-//! of Redis and runs the tests on it). A call needs a Tokio runtime with its drivers for I/O and
-//! time (`enable_all`). Without a runtime, the call fails with `Unsupported`.
+//! The server must be Redis 6.0 or later, or Valkey. The tests run on Redis 7.0.15. The tests have
+//! also passed on 6.0.9, 6.2.14, 8.2.3 and Valkey 9.1.2 (`.ci/newest-redis` fetches the newest
+//! version of Redis and runs the tests on it). A call needs a Tokio runtime with its drivers for
+//! I/O and time (`enable_all`). Without a runtime, the call fails with `Unsupported`.
 //!
-//! A failover of Redis can lose the last writes, because replicas lag behind. Then the new primary
-//! can admit the calls of these writes again. This loss is the only bound on exactness that no
-//! client can remove.
+//! A failover of Redis can lose the last writes, because replicas lag behind. The new primary does
+//! not know the calls of these writes, so it can admit the same amount again. This is the only loss
+//! of exactness that no client can prevent.
 //!
 //! # Connections
 //!
@@ -63,18 +63,18 @@
 //! | the server refuses writes (READONLY, NOREPLICAS) | the call fails with `ReadOnly` | when the store has made a new connection to a server that accepts writes; it tries at most every 200 ms |
 //! | a reply is longer than 16 MiB, or a line of a reply is longer than 1 MiB | the call fails with `Unavailable` | at the next call, because the store drops the connection; a script's reply has only about 50 bytes per charge |
 //!
-//! So a call takes at most the sum of `connect_timeout` and `response_timeout`. If the connection
-//! turns out to be closed, the call takes at most twice this sum. `.timeout(..)` around the store
-//! shortens the time of a call.
+//! A call takes at most the sum of `connect_timeout` and `response_timeout`. If the store finds the
+//! connection closed and sends the call on a new connection, the call takes at most twice this sum.
+//! A layer `.timeout(..)` around the store shortens the time of a call.
 //!
 //! # Batches
 //!
 //! [`Store::decide_many`] makes one script call for up to 1,024 charges. A server executes such a
-//! script call in about 3 to 10 ms, a fraction of the time for as many single calls. A *usual
-//! batch* costs least, because it has its own script. Each call of a usual batch acquires a single
-//! charge, without a wait, a block or a log. The calls have at most 16 different combinations of
-//! cost and policy. `docs/benchmarks.md` has the figures. Calls with an [id](CallId) are sent one
-//! by one.
+//! script call in about 3 to 10 ms, a fraction of the time for the same number of single calls. A
+//! *usual batch* costs least, because it has its own script. Each call of a usual batch acquires a
+//! single charge, without a wait, a block or a log. The calls have at most 16 different
+//! combinations of cost and policy. `docs/benchmarks.md` has the figures. Calls with an
+//! [id](CallId) are sent one by one.
 //!
 //! [`StoreExt::coalesced`] combines the calls of concurrent callers in batches.
 //!
@@ -83,13 +83,14 @@
 //! An error is never a denial. **A call is executed at most once.** If the reply to a call is lost,
 //! it is not known whether the call was charged, and the store does not send the call again.
 //!
-//! The store sends a call again in two cases, in which the server has executed nothing. A server
-//! that does not know the script (`NOSCRIPT`) gets the call again with the script. A call that was
-//! not written, because the connection had been closed before, is sent on a new connection.
+//! The store sends a call again in two cases, in which the server has executed nothing. In the
+//! first case, the server replies that it does not know the script (`NOSCRIPT`); the store sends
+//! the call again with the script. In the second case, the connection was closed before the call
+//! was written; the store sends the call on a new connection.
 //!
-//! An application is allowed to repeat a call with an [id](CallId), a [hold](Operation::Hold) and
-//! its settlement after any error. If the call was charged before, the store returns the first
-//! decision.
+//! After any error, an application is allowed to repeat a call with an [id](CallId), a
+//! [hold](Operation::Hold), and the settlement of a hold. If the call was charged before, the store
+//! returns the first decision.
 //!
 //! The message of an error names the server as `host:port` or by its socket, and never a user or a
 //! password. The text of the server or the system is the error's `source()` and not a part of the
@@ -114,8 +115,8 @@
 //! [`Error::is_definitely_not_charged`] reports whether the call of an error was certainly not
 //! charged. The error `Misconfigured` ends when the server or the settings are corrected, because
 //! the next attempt to connect uses the new settings. A
-//! [`FallbackStore`](core::layers::FallbackStore) does not hide `Misconfigured` unless
-//! [`OnFailure::also_on`] includes this kind.
+//! [`FallbackStore`](core::layers::FallbackStore) returns `Misconfigured` to the caller. If
+//! [`OnFailure::also_on`] includes this kind, the layer decides the call without the store instead.
 //!
 //! A script makes all checks that can fail before its first write. The script writes a state and
 //! its expiry in one command.
@@ -124,15 +125,15 @@
 //!
 //! A state and its block are stored under one key: `prefix:policy:shape:{subject}`, or
 //! `prefix:policy:shape:{tenant}:subject`. The shape is the algorithm and its window, such as
-//! `log.15m` ([`Policy::state_name`]). For a policy without a name, the text of the policy replaces
-//! name and shape. Bytes that are not visible ASCII, and `{`, `}`, `:` and `%`, are escaped as `%`
-//! and two hexadecimal digits.
+//! `log.15m` ([`Policy::state_name`]). If a policy has no name, its key contains the text of the
+//! policy instead of name and shape. Bytes that are not visible ASCII, and `{`, `}`, `:` and `%`,
+//! are escaped as `%` and two hexadecimal digits.
 //!
 //! A key lives at least until the state has recovered and the block is over, rounded up to a
 //! millisecond. The keys of windows, counters and new states live exactly this long. The key of a
 //! bucket that is charged again lives up to 50 % longer. The key of a log lives longer by up to an
 //! eighth of its remaining life. Because of the additional life, most writes need not set the
-//! expiry, which is the most expensive part of a write.
+//! expiry again. To set the expiry is the most expensive part of a write.
 //!
 //! A call with an [id](CallId) has a record under the key `prefix:%id:{subject}:id` or
 //! `prefix:%id:{tenant}:id`. The subject or tenant is from the first charge of the call. The script
@@ -144,13 +145,15 @@
 //! charge. The record expires after twice the time to live of the id. Until then, any process can
 //! settle the hold. A settlement changes the states and the record in one script call.
 //!
-//! The holds on a state have an epoch, by which a settlement recognizes a reset of the state. The
-//! key of the epoch is the key of the state with `%h` at its end. The epoch expires after the last
-//! hold. If the server evicts the epoch earlier, settlements refund nothing.
+//! The holds on a state have an epoch, the time between two resets of the state. By the epoch, a
+//! settlement recognizes that the state was reset after the hold was made. The key of the epoch is
+//! the key of the state with `%h` at its end. The epoch expires after the last hold. If the server
+//! evicts the epoch earlier, settlements refund nothing.
 //!
-//! The state of a policy that refunds lapsed holds ([`Policy::refund_lapsed`]) is stored in a
-//! sorted set while there are holds. The set has the state and about 150 bytes per hold. A log with
-//! such a policy can have at most 128 records; [`supports`](Store::supports) refuses other logs.
+//! While a state has holds and its policy refunds lapsed holds ([`Policy::refund_lapsed`]), the
+//! state is stored in a sorted set. The set contains the state and about 150 bytes per hold. A log
+//! with such a policy can have at most 128 records; [`supports`](Store::supports) refuses other
+//! logs.
 //!
 //! Since layout 2, a key contains the shape of the policy. Keys of layout 1 contained no shape and
 //! are not read. When processes change from layout 1 to layout 2, each limit starts from an empty
@@ -167,10 +170,10 @@
 //! operations fail with [`ErrorKind::Unsupported`], and a [`Limiter`] with another policy cannot be
 //! built.
 //!
-//! The limit is never exceeded. But if several calls compete for the last unit, it is possible that
-//! all of them are refused. If a refused call has added its cost, the store subtracts the cost
-//! again even if the caller is cancelled. Each window has its own key, which lives ten seconds
-//! longer than the window.
+//! The admitted total never exceeds the limit. But if several calls compete for the last unit, it
+//! is possible that all of them are refused. If a refused call has added its cost, the store
+//! subtracts the cost again even if the caller is cancelled. Each window has its own key, which
+//! lives ten seconds longer than the window.
 //!
 //! # Crate features
 //!
@@ -210,7 +213,6 @@ pub use connection::{Credentials, ProvidedCredentials};
 pub use redis;
 pub use redis_store::RedisStore;
 pub use tidegate_core as core;
-// The crate re-exports all items of the core, so that the backends cannot differ in the items that
-// they re-export.
+// The crate re-exports all items of the core, so that every backend offers the same items.
 #[doc(no_inline)]
 pub use tidegate_core::*;

@@ -21,9 +21,9 @@ impl RedisStore {
     /// The scripts write, read and remove probe keys under the prefix, which expire after a second.
     /// The check does not change the state of any subject.
     ///
-    /// Without this check, a wrong password or a missing permission is an error of the first call.
-    /// A service that must start while Redis is down can log the error of the check and continue,
-    /// because the store connects again by itself.
+    /// Without this check, the first call fails if the password is wrong or a permission is
+    /// missing. A service that must start while Redis is down can log the error of the check and
+    /// continue, because the store connects again by itself.
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), tidegate_redis::Error> {

@@ -3,11 +3,13 @@
 //!
 //! Each window has its own key, which contains a decimal count. A call first reads the counts, and
 //! adds its costs only if all charges fit. The call is admitted only if the sums that the server
-//! returns are within the limits. Otherwise the store subtracts the costs again. So a count is
-//! never less than the admitted total, and the admitted total never exceeds the limit.
+//! returns are within the limits. If a sum exceeds its limit, the store subtracts the costs again.
+//! So a count is never less than the admitted total, and the admitted total never exceeds the
+//! limit.
 //!
-//! A task adds and subtracts the costs, because a caller can be cancelled after the addition, for
-//! example by a timeout. The task subtracts a denied cost even in this case.
+//! A caller can be cancelled after the addition of its costs, for example by a timeout. So a
+//! separate task adds and subtracts the costs. The task subtracts a denied cost even if the caller
+//! is cancelled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +30,8 @@ use crate::protocol::NormalizedCall;
 /// can still add to the count.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// In tests, this time replaces `GRACE`: the time for which the key of a count exists after its
-/// window. Real time must not expire a count that virtual time keeps.
+/// The time that replaces `GRACE` if a test sets the time, so that no count is lost while virtual
+/// time stands still.
 const GRACE_IN_TESTS: Duration = Duration::from_secs(3600);
 
 pub(crate) fn supports(policy: &Policy) -> Result<(), Error> {
@@ -93,7 +95,8 @@ impl<'a> Window<'a> {
         let window = rule.window_micros();
         let State { ends, .. } = rule.take(None, 0, now, || charge.phase());
         let mut key = store.keys.key(charge);
-        // An escaped subject does not contain `%w`, so no other key has this form.
+        // No other key ends in `%w` and two numbers, because an escaped subject does not contain
+        // `%w`.
         key.extend_from_slice(format!("%w{window}:{ends}").as_bytes());
         let (charge, rule, outcome) = (*charge, *rule, Outcome::Allowed);
         Ok(Self { charge, rule, cost, key, ends, count: 0, outcome })
@@ -194,7 +197,7 @@ impl Windows<'_, '_> {
     }
 
     async fn reset(&mut self) -> Result<(), Error> {
-        // A read fails on a foreign value, so a reset does not delete a foreign value.
+        // The read fails on a foreign value, so a reset does not delete a foreign value.
         self.read().await?;
         let mut commands = pipe();
         commands.atomic();
@@ -245,8 +248,8 @@ struct Addition {
 struct Sum {
     count: u64,
     /// Whether the sum of the count and the cost was above the limit, so that the cost was
-    /// subtracted again. This happens if another call has added its cost since the read of the
-    /// count.
+    /// subtracted again. This happens if another call has added its cost after this call has read
+    /// the count.
     is_above_limit: bool,
 }
 
@@ -292,7 +295,8 @@ async fn add(
     let mut commands = pipe();
     commands.atomic();
     for addition in additions {
-        // An admitted cost is at most the limit, which is at most 2^52.
+        // An admitted cost is at most the limit, which is at most 2^52. So the cost fits into an
+        // `i64`.
         let cost = i64::try_from(addition.cost).unwrap_or(i64::MAX);
         commands.cmd("INCRBY").arg(&addition.key[..]).arg(sign * cost);
         commands.cmd("PEXPIRE").arg(&addition.key[..]).arg(millis(addition.life)).ignore();

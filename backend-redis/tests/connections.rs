@@ -1,5 +1,5 @@
-//! Tests that lost connections are replaced within a bound, regardless of the callers' behavior. No
-//! call is charged twice because of a lost connection.
+//! Tests that a lost connection is replaced within a bound, regardless of the behavior of the
+//! callers. A lost connection must not cause a call to be charged twice.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -30,7 +30,8 @@ const RESPONSE: Duration = Duration::from_millis(500);
 /// The time for which the circuit of a breaker stays open.
 const OPEN: Duration = Duration::from_secs(1);
 
-/// The additional time after the bound that is allowed for a recovery.
+/// The maximum time of a recovery, in addition to the response timeout or the time of an open
+/// circuit.
 const MORE: Duration = Duration::from_millis(200);
 
 /// The delay that a busy machine is allowed to add.
@@ -203,7 +204,8 @@ async fn b56_a_server_that_never_answers_gets_few_connection_attempts() {
 async fn check_paused_sentinel_delays_nothing(index: usize) {
     let group = Sentinel::start().await.unwrap();
     let builder = RedisStore::builder().sentinel(group.sentinel_urls(), group.master_name());
-    // An attempt to connect that began before the promotion continues after the promotion.
+    // The timeout is so long that an attempt to connect that began before the promotion is still
+    // running after the promotion.
     let builder = builder.connect_timeout(Duration::from_secs(20));
     let primary = group.primary().await.unwrap();
     group.sentinels()[index].pause().await.unwrap();
@@ -214,7 +216,8 @@ async fn check_paused_sentinel_delays_nothing(index: usize) {
     assert_eq!(ledger.failures_since(start), []);
     assert!(start.elapsed() < Duration::from_secs(1) + BUSY);
     println!("connected after {:?}", start.elapsed());
-    // From here on, the machine of the primary and of the paused Sentinel has failed.
+    // The test now pauses the primary too. This simulates the failure of a machine that runs the
+    // primary and the Sentinel.
     let old = primary.port();
     primary.pause().await.unwrap();
     let load = Load::start(&ledger, &store, 8, None);
@@ -244,7 +247,8 @@ async fn b58_the_third_sentinel_may_be_paused() {
     check_paused_sentinel_delays_nothing(2).await;
 }
 
-/// Starts a fake Sentinel that always names the same server as the primary.
+/// Starts a fake Sentinel that always reports the server at the port `named` as the primary.
+/// Returns the URL of the fake Sentinel.
 fn stale_sentinel(named: u16) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -396,8 +400,8 @@ async fn b62_encrypted_connections_that_were_closed_while_idle_fail_no_call() {
         } else {
             kill().await.unwrap();
         }
-        // Wait until the TLS records of the close have arrived. Otherwise, the store could treat
-        // them as the reply to the next call.
+        // Redis closes a TLS connection with TLS records. The test waits until these records have
+        // arrived, because the store could treat them as the reply to the next call.
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(ledger.failures_since(ledger.start()), []);
@@ -457,7 +461,8 @@ fn a_runtime_that_is_not_polled_while_it_connects_delays_one_call_of_another_run
     };
     other.block_on(calls());
     assert_eq!(ledger.failures_since(ledger.start()), [ErrorKind::Unavailable]);
-    // The result of the abandoned attempt to connect changes nothing.
+    // Now the first runtime completes its abandoned attempt to connect. The result must not affect
+    // the calls on the other runtime.
     still.block_on(async { tokio::time::sleep(FIFTY).await });
     other.block_on(calls());
     assert_eq!(ledger.failures_since(ledger.start()), [ErrorKind::Unavailable]);
@@ -551,7 +556,8 @@ async fn an_endless_answer_ends_its_connection_and_fills_no_memory() {
             !failures.is_empty() && failures.iter().all(|kind| !kind.is_definitely_not_charged())
         );
         assert!(!failures.contains(&ErrorKind::Timeout), "the store must not wait for the timeout");
-        // The operating system buffers some megabytes that the store never reads.
+        // The server can send some megabytes that the store never reads, because the operating
+        // system buffers them.
         let sent = sent.load(Ordering::SeqCst);
         assert!(sent < 16 << 20, "{sent} bytes were sent");
     }
@@ -575,7 +581,6 @@ async fn no_task_is_left_when_a_store_is_dropped() {
     for store in [&silent, &connecting] {
         drop_after(FIFTY, ledger.call(store)).await;
     }
-    // The proxy has a task for each connection.
     assert!(tasks() > before + 8);
     drop((store, silent, connecting, proxy));
     drop(ledger);

@@ -26,7 +26,7 @@ struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // After SIGKILL, no code of the process runs.
+        // The process gets SIGKILL, so it runs no code that could return its chunks.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -86,9 +86,10 @@ async fn check_with_half_killed(policy: &str) {
     );
     assert!(when_killed < LIMIT, "the processes must be killed while they admit");
     assert!(total <= LIMIT, "{total} are admitted");
-    // The processes that were not killed get everything except the chunks of the killed processes.
+    // The processes that were not killed can use the whole limit except the chunks of the killed
+    // processes.
     assert!(total >= LIMIT - LIMIT / 20, "{total} are admitted");
-    // A part of a token has possibly been refilled.
+    // One token can remain, because a bucket refills during the test.
     assert!(remaining <= 1, "the processes admit until the limit is used up");
 }
 
@@ -120,7 +121,8 @@ async fn process_that_may_be_killed() {
         .unwrap();
     let charges = [Charge::new(&policy, "s")];
     let mut refused = 0;
-    // The refusals must last longer than the span of a chunk of another process.
+    // The process ends only after refusals for a second, because another process possibly returns a
+    // part of a chunk within a span of 500 ms.
     while refused < 1_000 {
         for _ in 0..10 {
             if store.decide(Call::acquire(&charges)).await.unwrap().is_allowed() {

@@ -64,8 +64,8 @@ struct Load {
     store: RedisStore,
     next: Arc<AtomicU64>,
     outcomes: Arc<Mutex<Outcomes>>,
-    /// Whether the fault is over. From then on, callers do not pause, and a caller ends when a call
-    /// is denied.
+    /// Whether the fault is over. As soon as it is over, callers do not pause, and a caller ends
+    /// when a call is denied.
     over: Arc<AtomicBool>,
     tasks: JoinSet<()>,
 }
@@ -85,7 +85,6 @@ impl Load {
         load
     }
 
-    /// Returns the calls that have been admitted so far.
     fn admitted(&self) -> HashSet<u64> {
         self.outcomes.lock().unwrap().admitted.clone()
     }
@@ -114,7 +113,6 @@ impl Load {
         std::mem::take(&mut *self.outcomes.lock().unwrap())
     }
 
-    /// Returns the future of one caller.
     fn caller(&self) -> impl Future<Output = ()> + Send + 'static {
         let (store, next, outcomes, over) =
             (self.store.clone(), self.next.clone(), self.outcomes.clone(), self.over.clone());
@@ -131,7 +129,7 @@ impl Load {
     }
 }
 
-/// Makes the call with this number, and returns whether it was admitted.
+/// Makes the call with the number `number`, and returns whether it was admitted.
 async fn call(
     store: &RedisStore,
     number: u64,
@@ -195,8 +193,8 @@ async fn b42_a_server_that_sleeps_during_the_load_causes_timeouts_and_charges_ea
     load.wait_for_answers(500, load.next()).await;
     let outcomes = load.finish().await;
 
-    // A call possibly waits for a connection and then for its reply. The bound is one second
-    // longer, for a slow machine.
+    // A call possibly waits for a connection, and then for its reply. The test allows one more
+    // second, for a slow machine.
     assert!(outcomes.longest < 2 * TIMEOUT + Duration::from_secs(1), "{:?}", outcomes.longest);
     let kinds: HashSet<_> = outcomes.failed.values().copied().collect();
     assert!(kinds.contains(&ErrorKind::Timeout), "{kinds:?}");
@@ -218,13 +216,13 @@ async fn replicas_catch_up(group: &Sentinel) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_promoted_during_the_load_admits_again_only_what_it_had_not_received() {
-    // An old primary that does not know about the failover has lost its replicas. With
-    // `min-replicas-to-write`, it rejects writes, so that it admits nothing.
+    // An old primary that does not know about the failover has lost its replicas. Because of
+    // `min-replicas-to-write`, it rejects writes, so it admits nothing.
     let node = Redis::builder().config("min-replicas-to-write", "1");
     let group = Sentinel::builder().node(node).start().await.unwrap();
     let builder = RedisStore::builder().sentinel(group.sentinel_urls(), group.master_name());
-    // In the worst case, an attempt to connect notices that a primary is dead, and then queries
-    // three Sentinels.
+    // The connect timeout is long enough for the worst case: an attempt to connect finds a dead
+    // primary, and then queries three Sentinels.
     let builder = builder.connect_timeout(Duration::from_secs(1)).response_timeout(TIMEOUT);
     let load = Load::start(builder.build().unwrap());
 
@@ -234,8 +232,8 @@ async fn a_replica_promoted_during_the_load_admits_again_only_what_it_had_not_re
     let first = group.primary_port().await.unwrap();
     assert_ne!(group.failover().await.unwrap(), first);
 
-    // Before the next fault, the new primary serves the load. No call that begins now reaches the
-    // old primary.
+    // Before the next fault, the test lets the new primary serve the load. No call that begins from
+    // now on reaches the old primary.
     let begins = load.next();
     load.wait_for_answers(800, begins).await;
     safe.extend(load.admitted().into_iter().filter(|&call| call >= begins));

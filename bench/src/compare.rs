@@ -1,4 +1,5 @@
-//! One table of the figures that decide whether Tidegate is fast enough, each with its bound.
+//! Prints one table of the figures that decide whether Tidegate is fast enough, each with its
+//! bound.
 
 use crate::harness::Row;
 use crate::{Outcome, http, memory, redis, server};
@@ -24,10 +25,10 @@ enum Part {
     Server,
 }
 
-/// Measures and prints. Returns `false` if `--check` requires a row that is not met.
+/// Returns `false` if `--check` is set and a row misses its bound or was not measured.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let mut rows = vec![];
-    // The servers are last, because they move this process to one core.
+    // The servers are last, because their benchmark moves this process to one core.
     for (part, compare) in [
         (Part::Memory, memory::compare as fn(bool) -> Vec<Row>),
         (Part::Http, http::compare),

@@ -1,4 +1,5 @@
-//! The cost of a decision as subjects, limits, connections and charges become more.
+//! Measures how the cost of a decision grows with the number of subjects, limits, connections,
+//! threads and charges.
 
 use std::hint::black_box;
 use std::sync::{Arc, Barrier};
@@ -57,12 +58,11 @@ impl Options {
     }
 }
 
-/// One measurement.
 struct Sample {
     /// The CPU time in nanoseconds.
     cpu: u64,
-    /// The bytes of subjects, limits and connections. For threads, this is the number of times that
-    /// a thread waited for a lock, per million checks.
+    /// Bytes per subject, or bytes of the server for limits and connections. For threads, the
+    /// number of waits of a thread per million checks.
     other: Option<u64>,
 }
 
@@ -123,7 +123,6 @@ impl Axis {
     }
 }
 
-/// Measures and prints.
 pub(crate) fn run(options: &Options) -> Outcome<()> {
     let mut samples = Samples::new();
     let points = || {
@@ -172,8 +171,8 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
     Ok(())
 }
 
-/// Measures checks by this number of threads on all cores. Each thread uses the subjects in turn,
-/// and begins with another subject.
+/// Measures checks by several threads on all cores. Each thread uses the subjects in turn, and
+/// begins with another subject.
 fn contended(threads: usize, subjects: usize, decisions: u64) -> Outcome<Sample> {
     let policy: Policy = "token-bucket 1/1m burst 30000000".parse()?;
     server::use_all_cores();
@@ -213,13 +212,11 @@ fn waits_of_thread() -> Outcome<u64> {
     Ok(line.ok_or("the number of waits is unknown")?.trim().parse()?)
 }
 
-/// The number of subjects of calls with several charges, which the calls use in turn.
+/// The number of subjects. Calls with several charges use them in turn.
 const SUBJECTS: usize = 1_000;
 
-/// The number of callers on the connection to Redis.
 const CALLERS: usize = 64;
 
-/// The policies and the subjects of calls with several charges.
 struct Charges {
     policies: Vec<Policy>,
     subjects: Vec<String>,
@@ -233,13 +230,13 @@ impl Charges {
         Ok(Self { policies, subjects })
     }
 
-    /// Returns the charges of a call, one for each policy.
     fn charges<'c>(&'c self, subject: &'c str) -> Vec<Charge<'c>> {
         self.policies.iter().map(|policy| Charge::new(policy, subject)).collect()
     }
 }
 
-/// Measures calls of Redis with this number of charges.
+/// Returns the server's CPU time per charge for calls with `count` charges on Redis, in
+/// nanoseconds.
 async fn redis_nanos_per_charge(count: usize, decisions: u64) -> Outcome<u64> {
     let server = Server::start().await?;
     let load =
@@ -266,7 +263,7 @@ impl Load for RedisCharges {
     }
 }
 
-/// Measures calls of the memory store with this number of charges.
+/// Returns the time per charge for calls with `count` charges on the memory store, in nanoseconds.
 fn nanos_per_charge(count: usize, decisions: u64) -> Outcome<u64> {
     let all = Charges::new(count)?;
     let calls: Vec<_> = all.subjects.iter().map(|subject| all.charges(subject)).collect();

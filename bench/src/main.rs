@@ -1,5 +1,5 @@
-//! Benchmarks of the cost of a decision, next to other limiters. This package is not published, and
-//! it is not a member of the workspace.
+//! Measures the cost of a decision, and compares Tidegate with other limiters. This package is not
+//! a member of the workspace.
 //!
 //! ```sh
 //! cargo run --release --manifest-path bench/Cargo.toml           # all benchmarks, one after another
@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Any error ends the benchmark. The kind of the error does not matter.
+/// The result of a step. Any error ends the benchmark.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Measure the cost of a decision, next to other limiters. Without a command, run all benchmarks.
@@ -44,11 +44,12 @@ enum Command {
     /// Measure the figures that decide whether Tidegate is fast enough, and compare them with their
     /// bounds.
     ///
-    /// This uses the programs of `server`. A row whose program is missing says so.
+    /// This needs the programs that `server` needs. If a program is missing, its rows name the
+    /// reason.
     Compare(compare::Options),
     /// Measure the cost of a decision as subjects, limits, connections and charges become more.
     ///
-    /// This needs Linux, and `tidegate-server` as `server` does.
+    /// This needs Linux. It finds `tidegate-server` in the same way as `server`.
     Growth(growth::Options),
     /// Measure `tidegate-memory` and other limiters for one process.
     Memory(memory::Options),
@@ -58,8 +59,8 @@ enum Command {
     /// The benchmark starts its own server: `redis-server` from the PATH, or the program that
     /// TIDEGATE_REDIS_SERVER names.
     Redis(redis::Options),
-    /// Measure each way to a decision on one Redis: single calls, batches, coalesced calls, leases
-    /// and the deny cache.
+    /// Measure the ways to get decisions from one Redis: single calls, batches, coalesced calls,
+    /// leases and the deny cache.
     ///
     /// The benchmark starts its own server, like `redis`.
     Throughput(throughput::Options),
@@ -94,7 +95,7 @@ enum Command {
     /// Measure `tidegate-server` during a flood of requests, and its memory while clients do not
     /// read.
     ///
-    /// This needs Linux, and `tidegate-server` as `server` does.
+    /// This needs Linux. It finds `tidegate-server` in the same way as `server`.
     Flood(server::FloodOptions),
     /// Measure two clients of a Redis Cluster while a node is down or a slot moves.
     ///
@@ -119,7 +120,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs each benchmark with its default options. If a benchmark fails, the next ones still run.
+/// Runs each benchmark with its default options, also after another benchmark has failed.
 fn run_all() -> Outcome<bool> {
     let mut failed = vec![];
     for name in [
@@ -145,7 +146,7 @@ fn run_all() -> Outcome<bool> {
     if failed.is_empty() { Ok(true) } else { Err(failed.join("; ").into()) }
 }
 
-/// Runs one command. Returns `false` if `--check` is set and a target is missed.
+/// Runs a command. Returns `false` if `--check` is set and a target is missed.
 fn run(command: Command) -> Outcome<bool> {
     match command {
         Command::Compare(options) => compare::run(&options),
@@ -167,7 +168,7 @@ fn run(command: Command) -> Outcome<bool> {
     }
 }
 
-/// Runs a benchmark of clients on one thread, like most programs that send few calls.
+/// Runs an asynchronous benchmark on one thread, like most programs with few calls.
 fn block_on<T>(future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }

@@ -2,8 +2,8 @@
 
 pub(crate) use tidegate_memory::core::no_semver::nth_split_mix as random;
 
-/// Returns a rank with a probability of about one over the rank: each octave of ranks has the same
-/// probability. The ranks are spread over all numbers below `of`.
+/// Returns a number below `of` by Zipf's law: rank r has a probability of about 1/r. The ranks are
+/// spread over all numbers.
 pub(crate) fn zipf(random: u64, of: u64) -> u64 {
     let octaves = u64::from(of.ilog2()) + 1;
     let first = 1 << (random % octaves);

@@ -1,4 +1,5 @@
-//! The speed of a whole replay on one core, from the file to the report of one policy.
+//! Measures the speed of a whole replay on one core: the program reads a file, decides by one
+//! policy, and prints its report.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -14,7 +15,6 @@ use crate::{Outcome, sample};
 const LINES: u64 = 2_000_000;
 const RUNS: usize = 5;
 
-/// Measures and prints.
 pub(crate) fn run() -> Outcome<()> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("access.log");

@@ -1,11 +1,11 @@
-//! Runs each benchmark for a short time, and checks that its report is complete. The figures do not
-//! matter here.
+//! Runs each benchmark for a short time, and checks that its report is complete, regardless of its
+//! figures. Some tests need the tidegate-server that `./test` builds, or the program that
+//! TIDEGATE_SERVER names.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking, and so do its helpers")]
 
 use std::process::Command;
 
-/// Returns the output of the program with these arguments.
 fn report_of(arguments: &[&str]) -> String {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
     let output = program.args(arguments).output().expect("it starts");
@@ -14,9 +14,8 @@ fn report_of(arguments: &[&str]) -> String {
     report.into_owned()
 }
 
-/// A row of throttlecrab is measured only if throttlecrab is installed, and a row of leases only if
-/// the server accepts the limit. This needs the tidegate-server that `./test` builds, or
-/// TIDEGATE_SERVER.
+/// Rows of throttlecrab are measured only if throttlecrab is installed, and rows of leases only if
+/// the server accepts the limit.
 #[test]
 fn a_short_comparison_measures_each_row_and_judges_none() {
     let report = report_of(&["compare", "--short"]);
@@ -35,7 +34,6 @@ fn a_short_comparison_measures_each_row_and_judges_none() {
     }
 }
 
-/// This needs the tidegate-server that `./test` builds, or TIDEGATE_SERVER.
 #[test]
 fn the_table_of_growth_has_a_row_for_each_number() {
     let tiny = ["--rounds", "1", "--millis", "20", "--decisions", "1000", "--max", "1000"];
@@ -65,8 +63,8 @@ fn the_benchmark_of_redis_measures_everybody_and_judges_every_ratio() {
     {
         assert_eq!(rows(heading), 1, "{heading} in {report}");
     }
-    // Each contender has an allowed and a denied row at 1, 64 and 512 callers, and a row for its
-    // memory.
+    // Each contender has a row for allowed calls and for denied calls at 1, 64 and 512 callers, and
+    // a row for its memory.
     for name in ["**sliding log** of 100 ", "sorted set of 10,000 ", "widely used GCRA script "] {
         assert_eq!(rows(&format!("| {name}|")), 7, "{name} in {report}");
     }
@@ -144,8 +142,8 @@ fn the_benchmark_of_memory_measures_everybody_and_judges_every_ratio() {
     let tiny = ["memory", "--rounds", "1", "--calls", "300", "--subjects", "100", "--many", "5000"];
     let report = report_of(&tiny);
     let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
-    // Each contender has a row in each of six workloads, and a row for its memory. Some contenders
-    // also have a row in the workload of numbers.
+    // Each contender has a row in each of six workloads, and a row for its memory. Some
+    // contenders also have a row in a seventh workload, whose subjects are numbers.
     for (name, times) in [
         ("**tidegate**, token bucket", 8),
         ("governor", 8),
@@ -164,8 +162,7 @@ fn the_benchmark_of_memory_measures_everybody_and_judges_every_ratio() {
     assert_eq!(rows("- met") + rows("- NOT MET"), 19, "{report}");
 }
 
-/// The report has rows of throttlecrab only if throttlecrab is installed. This needs the
-/// tidegate-server that `./test` builds, or TIDEGATE_SERVER.
+/// The report has rows of throttlecrab only if throttlecrab is installed.
 #[test]
 fn the_benchmark_of_servers_measures_each_and_says_if_throttlecrab_is_missing() {
     let tiny = ["--rounds", "1", "--millis", "20", "--subjects", "100", "--stored", "1000"];

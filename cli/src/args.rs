@@ -167,7 +167,8 @@ pub(crate) struct Replay {
     /// the end, also after Ctrl-C. If that fails, a warning names the prefix, and the keys expire.
     /// Set the password in the environment variable TIDEGATE_STORE_PASSWORD, because other users of
     /// the machine can see a password in the URL.
-    // Parsed after the command line: clap's error for an invalid value would print the password.
+    // `clap` takes `store` as text, and `Replay::backend` parses it later. If `clap` parsed it, the
+    // error for an invalid value would print the password in the URL.
     #[arg(long, value_name = "STORE", default_value = "memory")]
     store: String,
 
@@ -225,12 +226,14 @@ Each policy can begin with a name (`login: sliding-log 5/15m`). It can end with 
 that long after a refusal, and with `shards 8 [by-subject | whole]`, which spreads the policy over that many slots of a \
 cluster. Times are written as 250ms, 90s, 1m, 1h30m or 7d.";
 
-/// Parses a policy. The alternate form of the error shows the position in the text.
+/// Parses a policy. The error is formatted with `{:#}`, which also shows the position of the
+/// mistake in the text.
 pub(crate) fn policy(text: &str) -> Result<Policy, String> {
     text.parse().map_err(|error| format!("{error:#}"))
 }
 
-/// The names of the fields with the late cost.
+/// The names of the fields whose sum is the late cost: the part of the cost that is known only when
+/// a request ends.
 #[derive(Debug, Clone)]
 pub(crate) struct LateCost(Vec<String>);
 
@@ -259,7 +262,8 @@ impl Replay {
         let parse = |text: String| {
             text.parse::<Policy>().map_err(|error| format!("--limit {limit}: {error:#}"))
         };
-        // GCRA gets the same average rate, but admits only a sixth of the limit at one time.
+        // The GCRA policy has the same average rate as the other compared policies, but its burst
+        // is only a sixth of the limit.
         let burst = (parse(format!("fixed-window {limit}"))?.limit() / 6).max(1);
         let compared = [
             format!("fixed-window {limit}"),
@@ -272,7 +276,7 @@ impl Replay {
         compared.into_iter().map(parse).collect()
     }
 
-    /// Returns the store of the states.
+    /// Returns the backend in which the replay stores its states.
     pub(crate) fn backend(&self) -> Result<Backend, String> {
         let password = match env::var(STORE_PASSWORD) {
             Ok(password) => Some(password),
@@ -286,12 +290,12 @@ impl Replay {
             .map_err(|error| format!("--store {}: {error}", without_login(&self.store)))
     }
 
-    /// Returns the names of the fields with the late cost.
+    /// Returns the names of the fields in `--late-cost`, or an empty list if the option is not set.
     pub(crate) fn late_cost(&self) -> Vec<String> {
         self.late_cost.as_ref().map_or_else(Vec::new, |fields| fields.0.clone())
     }
 
-    /// Returns the settings of late costs, if there are late costs.
+    /// Returns the settings of the replay with late costs, or `None` if `--late-cost` is not set.
     pub(crate) fn settling(&self) -> Option<Settling> {
         let fields = self.late_cost.as_ref()?;
         Some(Settling {
@@ -302,7 +306,7 @@ impl Replay {
         })
     }
 
-    /// Returns the settings of nodes with leases, if `--leased` is set.
+    /// Returns the settings of the replay on nodes with leases, or `None` if `--leased` is not set.
     pub(crate) fn leasing(&self) -> Option<Leasing> {
         self.leased.then_some(Leasing {
             nodes: self.nodes,
@@ -314,7 +318,8 @@ impl Replay {
         })
     }
 
-    /// Returns the subject that is limited.
+    /// Returns the subject that `--subject` or `--by` selects. Without these options, the reader
+    /// selects the subject.
     pub(crate) fn subject(&self) -> By {
         match (&self.subject, &self.by) {
             (Some(field), _) => By::Field(field.clone()),

@@ -17,7 +17,7 @@ use tidegate::report::number::{counted, thousands};
 use tidegate::report::{self, Report, Source};
 use tidegate::trace::{self, FileSummary, Input, Progress, Stop, Summary};
 
-/// The exit code of a program that Ctrl-C ended: 128 and the number of the signal.
+/// The exit code after Ctrl-C: 128 plus the number of the signal SIGINT, which is 2.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 /// The reason for an exit code other than 0.
@@ -69,7 +69,8 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
         pattern: args.pattern.clone(),
         strict: args.strict,
     };
-    // A replay in memory leaves no keys on a server, so Ctrl-C ends the process immediately.
+    // Only a replay on a server handles Ctrl-C, because it must delete its keys. Without a handler,
+    // Ctrl-C ends a replay in memory immediately.
     let stop = (!backend.is_memory()).then(stop_on_interrupt).transpose()?;
     let window = u64::try_from(args.window.as_micros()).unwrap_or(u64::MAX);
     let suggest = args.suggest.map(|share| Suggest { share, window });
@@ -94,8 +95,8 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
         }
         Err(error) => Err(Failure::Input(with_causes(&error))),
     };
-    // The keys on a server are deleted even if the replay failed. If that fails, the result is
-    // still correct, so this is only a warning.
+    // The replay deletes its keys on the server even if it failed. If the deletion fails, the
+    // program prints only a warning, because the result of the replay is still correct.
     if let Err(error) = replay.clean_up() {
         let _ = writeln!(
             io::stderr(),
@@ -113,7 +114,8 @@ fn stop_on_interrupt() -> Result<Stop, Failure> {
         .map_err(|error| Failure::Input(format!("the handler of Ctrl-C cannot start: {error}")))
 }
 
-/// Returns a stop that is never requested, because every replay is in memory.
+/// Returns a [`Stop`] that is never requested. Without the feature `redis`, every replay is in
+/// memory, and Ctrl-C ends it immediately.
 #[cfg(not(feature = "redis"))]
 fn stop_on_interrupt() -> Result<Stop, Failure> {
     Ok(Stop::default())
@@ -134,7 +136,8 @@ fn with_causes(error: &dyn StdError) -> String {
     message
 }
 
-/// Writes the results of a replay in all requested forms.
+/// Writes the results of a replay: the file of the decisions and the HTML page if they are
+/// requested, and a table or JSON on standard output.
 fn show_results<P: FnMut(Progress)>(
     args: &args::Replay,
     summary: &Summary,
@@ -210,7 +213,8 @@ fn source(args: &args::Replay, summary: &Summary, cost: u64) -> Source {
     }
 }
 
-/// Returns the description of the cost, including the late cost.
+/// Returns the fields of the cost and of the late cost as text, such as `input+output`, or `1` if
+/// there are no fields.
 fn cost_of(args: &args::Replay) -> String {
     let late = args.late_cost();
     match (&args.cost, late.is_empty()) {
@@ -220,7 +224,8 @@ fn cost_of(args: &args::Replay) -> String {
     }
 }
 
-/// Returns the format of a file, with the envelope of its lines.
+/// Returns the format of a file, followed by the envelope of its lines if they have one, such as
+/// `json in docker`.
 fn format_of(file: &FileSummary) -> Option<String> {
     let format = file.format?;
     Some(match file.envelope {
@@ -229,7 +234,7 @@ fn format_of(file: &FileSummary) -> Option<String> {
     })
 }
 
-/// Returns the number of lines that are requests or malformed.
+/// Returns the number of lines that are malformed, or requests with or without a subject.
 fn lines(summary: &Summary) -> u64 {
     summary.records + summary.malformed + summary.without_subject
 }
@@ -249,7 +254,8 @@ fn report_malformed(summary: &Summary) {
     }
 }
 
-/// Reports the lines that are not part of the result, or that the input is empty.
+/// Prints the number of lines that were skipped because they have no subject, or a message if the
+/// input is empty.
 fn report_left_out(args: &args::Replay, summary: &Summary) {
     let mut err = io::stderr().lock();
     if summary.without_subject > 0 {
@@ -266,7 +272,8 @@ fn report_left_out(args: &args::Replay, summary: &Summary) {
     }
 }
 
-/// Returns the description of the subject.
+/// Returns the names of the fields that contain the subject, such as `ip`, or `all` if all requests
+/// are one subject.
 fn by(args: &args::Replay, summary: &Summary) -> String {
     let mut by: Vec<&str> = summary.files.iter().filter_map(|f| f.subject.as_deref()).collect();
     by.dedup();
@@ -296,7 +303,7 @@ fn write_file(
 }
 
 fn progress_bar() -> ProgressBar {
-    // The bar is hidden if standard error is not a terminal.
+    // The progress bar is hidden if standard error is not a terminal.
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{bar:40} {percent}% of {total_bytes}, {eta} left");
     if let Ok(style) = style {

@@ -10,7 +10,8 @@ use tokio::signal::ctrl_c;
 use crate::command::INTERRUPTED;
 use tidegate::trace::Stop;
 
-/// Turns the first Ctrl-C into a request to stop. A second Ctrl-C ends the process immediately.
+/// Waits for Ctrl-C in a thread. The first Ctrl-C requests the returned [`Stop`], and a second
+/// Ctrl-C ends the process immediately.
 pub(crate) fn listen() -> io::Result<Stop> {
     let stop = Stop::default();
     let asked = stop.clone();

@@ -2,9 +2,9 @@
 //!
 //! The exit codes are 0 for success, 1 for invalid input or a failed store, 2 for invalid usage,
 //! and 130 after Ctrl-C. If the reader of the output closes the pipe, the program ends with 0 and
-//! no message. Malformed lines, and keys that a replay could not delete from a server, are reported
-//! on standard error. They do not change the exit code, unless at least half of all lines are
-//! malformed.
+//! no message. If at least half of all lines are malformed, the exit code is 1. The program reports
+//! fewer malformed lines, and keys that a replay could not delete from a server, on standard error
+//! without changing the exit code.
 
 mod args;
 mod command;

@@ -9,8 +9,9 @@ use same_file::Handle;
 use crate::args;
 use tidegate::report::escape::printable;
 
-/// Returns an error if an output file is an input file or the other output file, under any path or
-/// link. This opens no file for writing.
+/// Returns an error if an output file is the same file as an input or as the other output file,
+/// because writing it would overwrite the other file. Different paths and links can lead to the
+/// same file. This function opens no file for writing.
 pub(crate) fn check(args: &args::Replay) -> Result<(), String> {
     let outputs = [("--html", &args.html), ("--decisions", &args.decisions)];
     let outputs: Vec<(&str, &Path)> =
@@ -36,8 +37,9 @@ pub(crate) fn shown(path: &Path) -> String {
     printable(path.as_os_str().as_encoded_bytes())
 }
 
-/// Returns `true` if two paths lead to one regular file. `-` as an input is standard input.
-/// Devices, such as /dev/null, can be shared.
+/// Returns `true` if two paths lead to the same regular file. If `other` is `-`, it is standard
+/// input. For a device such as /dev/null, the result is `false`, because two outputs can share a
+/// device.
 fn is_same(output: &Path, other: &Path) -> bool {
     let is_regular = fs::metadata(output).is_ok_and(|metadata| metadata.is_file());
     let handle = |path: &Path| -> io::Result<Handle> {
@@ -47,7 +49,7 @@ fn is_same(output: &Path, other: &Path) -> bool {
         && Handle::from_path(output).is_ok_and(|out| handle(other).is_ok_and(|other| other == out))
 }
 
-/// Returns `true` if two files that do not exist yet would be one file.
+/// Returns `true` if the two paths name the same file, which does not exist yet.
 fn will_be_same(one: &Path, other: &Path) -> bool {
     let place = |path: &Path| -> Option<PathBuf> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -30,8 +30,8 @@ impl Command {
 
 /// Calculate the memory, nodes and CPU that a number of subjects takes in Redis.
 ///
-/// The calculation is based on measurements. docs/scale.md describes the measurements and their
-/// limits.
+/// The command computes these numbers from measurements on one machine, which docs/scale.md
+/// describes.
 #[derive(Debug, Args)]
 #[command(after_long_help = PLANS)]
 pub(crate) struct Plan {

@@ -10,7 +10,8 @@ use tidegate_redis::scripts::{Script, all};
 
 use crate::report::number::thousands;
 
-/// Returns the name of a script in the list. Its file has this name and `.lua`.
+/// Returns the name of a script with its variant, as `tidegate scripts` lists it. The name of its
+/// file also has the extension `.lua`.
 #[must_use]
 pub fn file_name(script: &Script) -> String {
     match script.variant() {
@@ -58,12 +59,12 @@ pub fn write_all(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a shell command that makes one call with `redis-cli`, like a store. The command reads the
-/// script from a file in the current folder. [`write_all`] writes this file.
+/// Writes a shell command that makes one call with `redis-cli`, exactly as a store would make it.
+/// The command reads the script from a file in the current folder. [`write_all`] writes this file.
 ///
-/// The command does not use `redis-cli --eval`. The argument of a script has zero bytes, which an
-/// argument of a program cannot have, and `--eval` does not read an argument from standard input
-/// (`-x`).
+/// The command does not use `redis-cli --eval`, because `--eval` does not read an argument from
+/// standard input (`-x`). The argument of a script contains zero bytes, which a program cannot
+/// receive on its command line.
 ///
 /// # Errors
 ///
@@ -78,7 +79,7 @@ pub fn write_call(
     let charges = [Charge::new(policy, subject.as_bytes()).cost(cost)];
     let call = Call::acquire(&charges);
     let request = Request::new(&Keys::new(prefix), &call)?;
-    // POSIX specifies octal escapes for `printf`.
+    // The escapes are octal, because POSIX does not specify hexadecimal escapes for `printf`.
     let argument: String = request.arguments().iter().map(|byte| format!("\\{byte:03o}")).collect();
     let keys = request.keys().iter().map(|key| shell_quoted(&String::from_utf8_lossy(key)));
     let keys = keys.collect::<Vec<_>>().join(" ");
@@ -90,7 +91,8 @@ pub fn write_call(
     ))
 }
 
-/// Quotes a text for a shell. Keys consist of visible ASCII, but a prefix can contain quotes.
+/// Quotes a key for a shell. The prefix of a key can contain single quotes, which need an escape.
+/// No other character of a key needs an escape, because keys consist of visible ASCII.
 fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

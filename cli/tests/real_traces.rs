@@ -1,5 +1,5 @@
-//! Compares replays of real traffic with results that were computed independently: every number,
-//! and through a hash every decision.
+//! Compares replays of real traffic with independently computed results: all numbers, and a hash of
+//! all decisions.
 //!
 //! The traffic is not part of the repository, so `cargo test` does not run this test. `.ci/traces`
 //! runs it where the traffic is available: `TIDEGATE_TRACES=… cargo test -p tidegate --test
@@ -31,7 +31,7 @@ fn expected() -> Value {
     serde_json::from_slice(&text).expect("expected.json is JSON")
 }
 
-/// Returns the policy of a run.
+/// Returns the policy of a run in `expected.json`.
 fn policy(run: &Value) -> Policy {
     let number = |name: &str| run["numbers"][name].as_u64().expect("a number");
     let window = format!("{}/{}s", number("limit"), number("window_s"));
@@ -72,7 +72,7 @@ fn replay(
     backend: &Backend,
 ) -> Vec<Outcome> {
     let mut replay = Replay::new(policies, backend.clone(), None, true, |_| {}).unwrap();
-    // The requests to the language model have no subject.
+    // The trace of a language model has no field for the subject.
     let is_model = file.to_string_lossy().contains("LLM");
     let by = if is_model { By::All } else { By::Auto };
     let options = Options { by, cost, ..Options::default() };
@@ -104,7 +104,7 @@ fn every_decision_on_real_traffic_is_the_expected_one() {
 async fn every_decision_on_real_traffic_is_the_expected_one_on_redis() {
     let server = Redis::start().await.unwrap();
     let backend: Backend = server.url().parse().unwrap();
-    // The replay has its own runtime, which cannot run within another runtime.
+    // A `Replay` has its own runtime, which cannot run within the runtime of this test.
     tokio::task::spawn_blocking(move || check(&backend)).await.unwrap();
     assert_eq!(server.command(&["DBSIZE"]).await.unwrap(), Reply::Integer(0), "nothing is left");
 }
@@ -121,7 +121,7 @@ async fn every_decision_on_real_traffic_is_the_expected_one_on_a_cluster() {
     }
 }
 
-/// Makes all runs. The runs on different files are concurrent.
+/// Compares all runs in `expected.json`. The runs on different files are concurrent.
 fn check(backend: &Backend) {
     let expected = expected();
     let files = expected.as_object().expect("files");
@@ -135,13 +135,13 @@ fn check(backend: &Backend) {
     assert!(runs_seen >= 100, "only {runs_seen} runs");
 }
 
-/// Makes the runs on a file. Returns the number of runs.
+/// Compares the runs on one file. Returns the number of runs.
 fn check_file(file: &str, about: &Value, backend: &Backend) -> usize {
     let mut runs_seen = 0;
     for (order, runs) in about["runs"].as_object().expect("orders") {
         let order: Order = order.parse().expect("an order");
         let runs = runs.as_array().expect("runs");
-        // Consecutive runs with the same cost are one replay.
+        // Consecutive runs with the same cost are made in one replay.
         for runs in runs.chunk_by(|one, next| one["cost"] == next["cost"]) {
             let policies: Vec<Policy> = runs.iter().map(policy).collect();
             let found = replay(&traces().join(file), &policies, cost(&runs[0]), order, backend);

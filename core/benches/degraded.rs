@@ -1,7 +1,7 @@
 //! Measures the time of a decision through the layers around a store, while the store works and
 //! while it is down.
 //!
-//! Usage: `cargo bench -p tidegate-core --bench degraded`. The optional argument is the number of
+//! Usage: `cargo bench -p tidegate-core --bench degraded`. An optional argument sets the number of
 //! decisions that are measured for each case.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark stops where it does not work")]

@@ -15,7 +15,7 @@ const ROUNDS: u32 = 7;
 const CALLS: u32 = 1_000_000;
 
 fn main() {
-    // The tasks of the lease run on another thread, as in a server.
+    // As in a server, the tasks of the lease run on another thread than the calls.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let _context = runtime.enter();

@@ -1,4 +1,4 @@
-//! Clocks: the machine's clock, in an exact and in a cheap version, and a clock that tests set.
+//! Clocks for stores: an exact clock, a clock that is cheaper to read, and a clock that tests set.
 //!
 //! | clock | use | error |
 //! |---|---|---|
@@ -24,7 +24,7 @@ use crate::time::Timestamp;
 #[cfg(feature = "tokio")]
 use crate::time::micros_of;
 
-/// The source of the time of a store.
+/// A clock, from which a store reads the current time.
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Returns the current time.
     fn now(&self) -> Timestamp;
@@ -80,8 +80,8 @@ impl Clock for ManualClock {
 
 /// A clock that advances with Tokio's timers. It starts at the current time of the wall clock.
 ///
-/// This clock is for tests of code that waits. If the time of Tokio is paused, a store with this
-/// clock advances together with the timers, so that no test really sleeps.
+/// This clock is for tests of code that waits. If a test pauses Tokio's time, the clock advances
+/// together with Tokio's timers, so that the test never really sleeps.
 ///
 /// ```
 /// use std::time::Duration;

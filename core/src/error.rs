@@ -3,11 +3,11 @@ use std::fmt;
 use std::iter::successors;
 use std::sync::Arc;
 
-/// The failure of a call to a store, or of the construction of a store or a limiter. An error is
+/// The failure of a call to a store, or the failure to create a store or a limiter. An error is
 /// never a denial, and a denial is never an error.
 ///
-/// [`kind`](Self::kind) tells the caller how to react. An error is one word wide, because every
-/// `Result` of a call reserves this space, even without an error.
+/// [`kind`](Self::kind) tells the caller how to react. An error has the size of one word, because
+/// every `Result` of a call reserves space for it, even without an error.
 ///
 /// `{}` shows the kind and the message. `{:#}` also shows all causes in one line. The first cause
 /// is the [`source`](std::error::Error::source), for example an error of the system or of the
@@ -28,8 +28,8 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
-// An error has two small allocations, so that its drop is cheap enough to be inlined. A result
-// without an error can then stay in registers (measured by `tidegate-bench memory`).
+// An error has only two small allocations, so that the compiler inlines the code that drops it. A
+// `Result` without an error can then stay in registers (measured by `tidegate-bench memory`).
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
@@ -89,15 +89,16 @@ kinds! {
     /// The call is not valid. For example, it has no charges or too many, or a subject is too long.
     InvalidCall = "invalid-call",
     /// The configuration is not valid. For example, a URL or a policy cannot be parsed, or a
-    /// limiter has no policies. The construction of a store or a limiter returns this kind, and a
-    /// call never does.
+    /// limiter has no policies. Only the functions that create a store or a limiter return this
+    /// kind; a call never returns it.
     InvalidConfig = "invalid-config",
     /// The answer of the server does not follow the protocol.
     Protocol = "protocol",
     /// The circuit breaker did not call the store, because the store has failed several times in a
     /// row.
     CircuitOpen = "circuit-open",
-    /// The caller cannot wait, because the maximum number of callers is already waiting.
+    /// The caller cannot wait, because the maximum number of callers is already waiting for
+    /// admission.
     TooManyWaiters = "too-many-waiters",
     /// The wait would be longer than the maximum wait, or would never end. Nothing was charged.
     WaitTooLong = "wait-too-long",
@@ -109,12 +110,12 @@ kinds! {
     /// The store already remembers another call under this id. Nothing was charged.
     IdReused = "id-reused",
     /// The store knows no hold under the id. The hold was never made, has expired, or was lost by
-    /// the store. Nothing was charged or refunded. The used cost can still be
-    /// [charged](crate::Operation::Charge).
+    /// the store. Nothing was charged or refunded. The caller can still
+    /// [charge](crate::Operation::Charge) the used cost.
     UnknownHold = "unknown-hold",
-    /// The hold was already settled. This call extends the hold, or settles it at other costs. The
-    /// call charged and refunded nothing. The [`source`](std::error::Error::source) of the error is
-    /// an [`AlreadySettled`](crate::AlreadySettled).
+    /// The hold was already settled. The failed call tried to extend the hold, or to settle it at
+    /// other costs. It charged and refunded nothing. The [`source`](std::error::Error::source) of
+    /// the error is an [`AlreadySettled`](crate::AlreadySettled).
     AlreadySettled = "already-settled",
     /// The hold has lapsed and therefore cannot be extended. It can still be settled.
     HoldLapsed = "hold-lapsed",
@@ -125,8 +126,9 @@ kinds! {
 }
 
 impl ErrorKind {
-    /// Returns `true` if the error stays until the request or the configuration is changed. In this
-    /// case, a retry or a fail-open would only hide the mistake.
+    /// Returns `true` if a retry of the same request would fail again, until the request or the
+    /// configuration is changed. For such an error, a retry or an admission without the store (fail
+    /// open) would only hide the mistake.
     #[must_use]
     pub fn is_invalid_request(self) -> bool {
         use ErrorKind::{AlreadySettled, HoldLapsed, IdReused, TooManyHolds, UnknownHold};
@@ -135,15 +137,16 @@ impl ErrorKind {
             || matches!(self, IdReused | UnknownHold | AlreadySettled | HoldLapsed | TooManyHolds)
     }
 
-    /// Returns `true` if a call that fails with this kind of error has never charged anything. Such
-    /// a call can safely be retried. For other kinds, [`Error::is_definitely_not_charged`] can
+    /// Returns `true` if a call that fails with an error of this kind has never charged anything,
+    /// so that it can safely be retried. For other kinds, [`Error::is_definitely_not_charged`] can
     /// still be `true` for a single error.
     #[must_use]
     pub fn is_definitely_not_charged(self) -> bool {
-        // The match has no wildcard, so that a new kind must be added here.
+        // The match has no wildcard, so that the compiler finds each new kind that is missing here.
         match self {
             Self::Timeout | Self::Unavailable | Self::Protocol => false,
-            // Because of a missing permission, a script can fail between two of its writes.
+            // A script that lacks a permission can fail between two writes. The call then has
+            // possibly made some charges.
             Self::Misconfigured => false,
             Self::ReadOnly
             | Self::Busy
@@ -180,7 +183,7 @@ impl Error {
         Self(Box::new(Inner { kind, is_definitely_not_charged, description }))
     }
 
-    /// Records in the error that certainly nothing was charged, for example because the call was
+    /// Records in the error that the call has certainly charged nothing, for example because it was
     /// not sent.
     ///
     /// ```
@@ -196,9 +199,9 @@ impl Error {
         self
     }
 
-    /// Returns `true` if certainly nothing was charged, so that the call can safely be retried. The
-    /// result depends on the [kind](ErrorKind::is_definitely_not_charged) of the error. For some
-    /// kinds, it also depends on whether the call was sent.
+    /// Returns `true` if the call has certainly charged nothing, so that it can safely be retried.
+    /// The result depends on the [kind](ErrorKind::is_definitely_not_charged) of the error. For
+    /// some kinds, it also depends on whether the call was sent.
     #[must_use]
     pub fn is_definitely_not_charged(&self) -> bool {
         self.0.is_definitely_not_charged

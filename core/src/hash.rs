@@ -1,8 +1,8 @@
-/// Returns a hash of several byte strings, which is the same on every machine and in every version.
-/// The hash has no key, so an attacker can find byte strings with a given hash.
+/// Returns a hash of the concatenated byte strings. The hash is the same on every machine and in
+/// every version. It has no key, so an attacker can find byte strings with a given hash.
 pub(crate) fn stable_hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
-    // The hash is FNV-1a, followed by the finisher of MurmurHash3. The finisher is necessary
-    // because FNV alone distributes the high bits badly.
+    // The hash is FNV-1a, followed by the last step of MurmurHash3. The last step is necessary
+    // because FNV-1a distributes the high bits badly.
     let fnv = parts.into_iter().flatten().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });

@@ -2,8 +2,8 @@
 //! keep states.
 //!
 //! Each item has one path. The root module has the items that applications use. The module
-//! [`layers`] has the stores that wrap other stores. Authors of stores also need [`engine`] and
-//! [`algorithm`]. The names of the metrics are in [`telemetry`].
+//! [`layers`] has the stores that wrap other stores. The modules [`engine`] and [`algorithm`] are
+//! for authors of stores. The names of the metrics are in [`telemetry`].
 //!
 //! Applications depend on a backend crate, which re-exports this crate. `tidegate-memory` is for a
 //! single process and for tests. `tidegate-redis` and `tidegate-cluster` are for several processes.
@@ -36,7 +36,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! All numbers are integers, exact to the microsecond. No input causes a panic.
+//! All numbers are integers, and times are exact to the microsecond. No input causes a panic.
 //!
 //! # Contents
 //!
@@ -59,7 +59,7 @@
 //!
 //! # Crate features
 //!
-//! No feature is on by default. Each backend crate has the same features.
+//! No feature is on by default. Each backend crate has the same features as this crate.
 //!
 //! | feature | adds |
 //! |---|---|

@@ -1,10 +1,10 @@
 //! A generator of pseudo-random numbers.
 
-/// The difference between two consecutive states.
+/// The difference between two consecutive states of the generator.
 const INCREMENT: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Advances `state` and returns the next number of the generator SplitMix64 (Steele, Lea, Flood
-/// 2014). The same state gives the same sequence on every machine and in every version.
+/// Advances `state`, and returns the next number of the generator SplitMix64 (Steele, Lea, Flood
+/// 2014). The same initial state gives the same sequence on every machine and in every version.
 pub const fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(INCREMENT);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -12,7 +12,7 @@ pub const fn split_mix(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Returns the number at `index` in the sequence that begins with state 0.
+/// Returns the number at `index` in the sequence of the generator that begins with state 0.
 #[must_use]
 pub const fn nth_split_mix(index: u64) -> u64 {
     split_mix(&mut index.wrapping_mul(INCREMENT))

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 /// The bytes for which a state is kept. A subject is a user, an address, an API key, or several
 /// such parts.
 ///
-/// A value that consists of bytes is borrowed. Addresses and numbers are converted into text
+/// A value that consists of bytes is borrowed. An address or a number is converted into text,
 /// without an allocation.
 ///
 /// | from | bytes |
@@ -21,8 +21,10 @@ use smallvec::SmallVec;
 /// | `(a, b)` up to four parts, [`parts`](Self::parts) | for each part its length, `:`, its bytes and `,` |
 ///
 /// Two tuples are the same subject only if they have the same parts. So a user with the name
-/// `a,1:b` cannot impersonate another user. A single value can have the same bytes as a tuple, if
-/// the value contains lengths. A policy should therefore receive only single values, or only
+/// `a,1:b` cannot impersonate another user.
+///
+/// A single value can have the same bytes as a tuple: the string `5:alice,3:GET,` is the same
+/// subject as `("alice", "GET")`. A policy should therefore receive only single values, or only
 /// tuples.
 ///
 /// ```
@@ -45,11 +47,12 @@ enum Bytes<'a> {
     Owned(Owned),
 }
 
-/// The buffer has 40 bytes, the maximum length of the text of an address, a number or a UUID.
+/// The bytes of a subject. Up to 40 bytes need no allocation, because the text of an address, a
+/// number or a UUID has at most 40 bytes.
 type Owned = SmallVec<[u8; 40]>;
 
 impl<'a> Subject<'a> {
-    /// Creates a subject from several parts: see the table at [`Subject`].
+    /// Creates a subject from several parts. The table at [`Subject`] shows its bytes.
     pub fn parts<T: Into<Subject<'a>>>(parts: impl IntoIterator<Item = T>) -> Subject<'static> {
         let mut bytes = Owned::new();
         for part in parts {
@@ -58,7 +61,8 @@ impl<'a> Subject<'a> {
         Subject(Bytes::Owned(bytes))
     }
 
-    /// Creates a subject from the text of a value, for types without a conversion.
+    /// Creates a subject from the text of a value. This function is for types that cannot be
+    /// converted into a subject.
     ///
     /// ```
     /// use tidegate_core::Subject;
@@ -93,7 +97,8 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Appends a part as a netstring. So two different lists of parts never have the same bytes.
+/// Appends a part with its length, as a netstring. So two different lists of parts never have the
+/// same bytes.
 fn push_part(bytes: &mut Owned, part: &[u8]) {
     let mut text = Text(std::mem::take(bytes));
     let _ = write!(text, "{}:", part.len());
@@ -139,8 +144,8 @@ impl From<IpAddr> for Subject<'_> {
 }
 
 impl From<Ipv4Addr> for Subject<'_> {
-    // The text is not written by `Display`, because `Display` takes ten times as long. Servers that
-    // limit by address convert an address for each request.
+    // This code does not use `Display`, because `Display` takes ten times as long. A server that
+    // limits by address converts an address for each request.
     fn from(address: Ipv4Addr) -> Self {
         let mut text = Owned::new();
         for (place, octet) in address.octets().into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Points in time, waits, and the bounds within which every sum and product is exact.
+//! Points in time, waits, and the bounds that keep every sum and product exact.
 
 use core::fmt;
 use core::time::Duration;
@@ -7,13 +7,14 @@ use std::time::SystemTime;
 /// The maximum of all intermediate values of a decision: 2^52.
 ///
 /// Redis scripts compute with doubles, which represent integers exactly up to 2^53. The sum of two
-/// values up to 2^52 is at most 2^53, so that it is exact. The quotient `floor(a / b)` of two such
+/// values up to 2^52 is at most 2^53, so the sum is exact. The quotient `floor(a / b)` of two such
 /// values is exact too.
 pub const MAX_EXACT: u64 = 1 << 52;
 
 /// The maximum window, period, recovery or block: 2^51 µs, a little over 71 years.
 ///
-/// A time plus a span of at most 2^51 µs is less than 2^53 µs, so that the sum is exact.
+/// A [`Timestamp`] is less than 2^52 µs. So the sum of a time and a span of at most 2^51 µs is less
+/// than 2^53 µs, and is exact.
 pub const MAX_SPAN: Duration = Duration::from_micros(MAX_SPAN_MICROS);
 
 pub(crate) const MAX_SPAN_MICROS: u64 = 1 << 51;
@@ -34,8 +35,8 @@ impl Timestamp {
     /// The start of 1970.
     pub const EPOCH: Self = Self(0);
 
-    /// The maximum time: 2^52 − 1 µs, in September 2112. If a clock shows a later time, this time
-    /// is used instead.
+    /// The maximum time: 2^52 − 1 µs, in September 2112. If a clock shows a later time, this
+    /// maximum is used instead.
     pub const MAX: Self = Self(MAX_EXACT - 1);
 
     /// Creates a time from microseconds since 1970. A time after [`Timestamp::MAX`] is replaced by
@@ -103,7 +104,8 @@ impl Wait {
     /// No wait: the charge is admitted.
     pub const ZERO: Self = Self(0);
 
-    /// An endless wait. The cost is above the maximum that the policy ever admits at one instant.
+    /// An endless wait. The policy never admits the cost, because the cost is above its maximum at
+    /// one instant.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// A wait that nobody knows: until another caller frees a slot.
@@ -115,8 +117,8 @@ impl Wait {
         Self(micros)
     }
 
-    /// Returns the wait from `now` to `then`, both in microseconds. It is zero if `then` is in the
-    /// past.
+    /// Returns the wait from `now` to `then`, both in microseconds. The wait is zero if `then` is
+    /// before `now`.
     #[must_use]
     #[inline]
     pub const fn between(now: u64, then: u64) -> Self {
@@ -133,7 +135,7 @@ impl Wait {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// Returns the part of this wait that remains when `micros` have passed.
+    /// Returns the part of this wait that remains after `micros` have passed.
     pub(crate) const fn after(self, micros: u64) -> Self {
         if self.is_known() { Self(self.0.saturating_sub(micros)) } else { self }
     }

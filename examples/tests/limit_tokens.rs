@@ -1,4 +1,5 @@
-//! Compares the response in the guide with the response of the layer in the guide.
+//! Compares the response that `docs/guide/limit-tokens.md` shows with the response of the layer on
+//! the same page.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -23,7 +24,8 @@ async fn the_refusal_in_the_guide_is_the_refusal_of_the_layer() -> Result<(), Bo
     let fields: BTreeMap<&str, &str> =
         fields.lines().filter_map(|line| line.split_once(": ")).collect();
 
-    // These are the policies and the layer of the guide, for one key.
+    // The policies and the layer are the same as in the guide, but all requests have the same
+    // subject.
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
     let policies =
         ["requests: token-bucket 60/1m".parse()?, "tokens: token-bucket 20000/1m".parse()?];

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-/// The quota is never exceeded, even if the machine stalls. The used part of the quota depends on
-/// the machine, and the required part is small enough for a very slow machine.
+/// The workers never exceed the quota, even if the machine stalls, and must use at least half of
+/// it. A slow machine uses less of the quota than a fast machine.
 #[test]
 fn the_workers_keep_within_the_quota_and_use_it() {
     let output =

@@ -1,4 +1,5 @@
-//! The demonstration: it starts a Redis, a third party and three processes, and reports the result.
+//! The demonstration. It starts a Redis, a stub of a third party's API and three processes of
+//! workers, and prints the result.
 
 use std::error::Error;
 use std::process::{Command, Stdio};
@@ -17,7 +18,8 @@ const SECONDS: u64 = 5;
 pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
     let (redis, _own) = redis().await?;
     let third_party = ThirdParty::start().await?;
-    // The prefix is unique to this run, so that the run can use any Redis.
+    // The prefix of the keys is unique to this run, so that the run does not use the states of an
+    // earlier run in the same Redis.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let prefix = format!("worker-{}-{}", std::process::id(), now.as_micros());
     println!("{PROCESSES} processes of {WORKERS} workers, {SECONDS} s, all under `{POLICY}`");
@@ -31,7 +33,8 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
         processes.push(process?);
     }
     for mut process in processes {
-        // This blocks, so it runs in another thread. The third party must continue to answer.
+        // `wait` blocks its thread. It runs in another thread, so that the stub of the API in this
+        // program continues to answer.
         if !spawn_blocking(move || process.wait()).await??.success() {
             return Err("a process of workers failed".into());
         }
@@ -39,7 +42,8 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
     report(&third_party)
 }
 
-/// Returns the URL of the Redis. A Redis of this program ends when the second value is dropped.
+/// Returns the URL of a Redis. If this function started the Redis, the second value is its handle,
+/// and the Redis ends when the handle is dropped.
 async fn redis() -> Result<(String, Option<Redis>), Box<dyn Error>> {
     if let Ok(url) = std::env::var("REDIS_URL") {
         return Ok((url, None));

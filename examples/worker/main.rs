@@ -1,13 +1,14 @@
-//! Workers that stay within a third party's quota, which all their processes share through Redis.
+//! Workers that stay within the quota of a third party's API. All processes of workers share one
+//! limit through Redis.
 //!
 //! ```sh
 //! cargo run --release -p tidegate-examples --bin worker
 //! ```
 //!
-//! The program starts a Redis of its own, or uses the Redis of `REDIS_URL`. It also starts a small
-//! API that answers with status 429 beyond its quota, and three processes of eight workers each,
-//! which call the API as often as the limit permits. The program ends with status 1 if there was
-//! any status 429.
+//! The program starts a Redis, or uses the Redis of `REDIS_URL`. It also starts a small API that
+//! answers with status 429 beyond its quota, and three processes of eight workers each, which call
+//! the API as often as the limit permits. The program ends with status 1 if the API answered a
+//! request with status 429.
 
 mod demo;
 mod third_party;

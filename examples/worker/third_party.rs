@@ -43,7 +43,7 @@ impl ThirdParty {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let books = Arc::clone(&shared);
-                // An error of a client ends only its own connection.
+                // An error on a connection ends only this connection.
                 tokio::spawn(async move { serve(client, &books).await });
             }
         });
@@ -56,7 +56,7 @@ impl ThirdParty {
 }
 
 impl Books {
-    /// Counts one more request. Returns `true` if the request is within the quota.
+    /// Counts one more request. Returns `true` if the request is within the quota of the API.
     fn admit(&mut self, now: Instant) -> bool {
         let first = *self.first.get_or_insert(now);
         self.last = Some(now);

@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout_at};
 /// The number of workers in a process. Each worker has at most one request in flight.
 pub(crate) const WORKERS: u32 = 8;
 
-/// The limit of all processes together: 50 requests per second, with a burst of 8. The burst of the
-/// third party is larger, because requests that were sent one after another can arrive together.
+/// The limit of all processes together: 50 requests per second, with a burst of 8. The API permits
+/// a larger burst, because requests that were sent one after another can arrive together.
 pub(crate) const POLICY: &str = "partner: gcra 50/1s burst 8";
 
 /// Works until the time is over.
@@ -43,8 +43,8 @@ async fn work(
     end: Instant,
 ) -> Result<(), Box<dyn Error>> {
     let mut partner = BufReader::new(TcpStream::connect(api).await?);
-    // If the end interrupts a wait, the place in the queue is returned, unless the whole program
-    // ends.
+    // At `end`, the wait for the limiter is dropped. A task then refunds the reserved place in the
+    // queue, unless the whole program ends first.
     while let Ok(ready) = timeout_at(end, limiter.until_ready("partner")).await {
         ready?;
         call(&mut partner).await?;

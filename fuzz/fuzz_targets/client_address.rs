@@ -1,4 +1,4 @@
-//! A client cannot choose its address, regardless of the bytes that it sends as `X-Forwarded-For`,
+//! A client cannot forge its address, regardless of the bytes that it sends as `X-Forwarded-For`,
 //! `Forwarded` or `X-Real-IP`.
 #![no_main]
 

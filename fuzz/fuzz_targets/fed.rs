@@ -7,8 +7,8 @@ static BYTES: AtomicU64 = AtomicU64::new(0);
 
 const STEP: u64 = 10_000_000;
 
-/// Counts an input, and prints a line for each 10 million bytes. With the variable
-/// `TIDEGATE_FUZZ_BYTES`, the program ends after that number of bytes.
+/// Counts an input, and prints a line for each 10 million bytes. If the environment variable
+/// `TIDEGATE_FUZZ_BYTES` is set, ends the program after that number of bytes.
 pub fn count(input: &[u8]) {
     static MAX: OnceLock<Option<u64>> = OnceLock::new();
     let max = MAX.get_or_init(|| std::env::var("TIDEGATE_FUZZ_BYTES").ok()?.parse().ok());

@@ -1,5 +1,6 @@
-//! Fields of a response with any bytes are parsed within all bounds. The parsed values are written
-//! and parsed again.
+//! The rate-limit fields of a response can contain any bytes. The values that are parsed from the
+//! fields are within their bounds. If these values are written and parsed again, they stay the
+//! same.
 #![no_main]
 
 #[path = "../../http/tests/fields/bounds.rs"]

@@ -1,4 +1,5 @@
-//! Any bytes to the gRPC port end only their own connection.
+//! Any bytes that a client sends to the gRPC port end no connection except the connection of this
+//! client.
 #![no_main]
 
 #[expect(dead_code, reason = "other targets use the rest")]

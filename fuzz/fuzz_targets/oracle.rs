@@ -1,4 +1,4 @@
-//! The core and the oracle make the same decisions on any trace. The bytes choose a trace from all
+//! The core and the oracle make the same decisions on any trace. The input bytes choose one of the
 //! traces that the property tests can generate.
 #![no_main]
 

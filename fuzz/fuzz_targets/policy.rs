@@ -1,5 +1,5 @@
-//! Any text is a policy whose printed form parses to the same policy, or an error with a position
-//! in the text.
+//! Any text is parsed to a policy, or is rejected with a position in the text. The printed form of
+//! the policy is parsed to the same policy.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

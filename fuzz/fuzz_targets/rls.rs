@@ -1,4 +1,5 @@
-//! Any message of Envoy is decided or refused, and its JSON form is the same request.
+//! Any request of Envoy is decided, or refused with a reason. If the request is written as JSON and
+//! parsed again, it stays the same.
 #![no_main]
 
 #[expect(dead_code, reason = "other targets use the rest")]

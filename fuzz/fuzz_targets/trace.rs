@@ -1,5 +1,5 @@
-//! Any bytes are read as a trace or refused. Records are in order of time, and no record is counted
-//! twice.
+//! Any bytes are read as a trace, or rejected. The times of the records that are passed on never
+//! decrease, and no record is counted twice.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -28,7 +28,8 @@ impl Sink for Checked {
 }
 
 fuzz_target!(|data: &[u8]| {
-    // Without a search for the subject, more inputs are read to their end.
+    // With `By::All`, a record needs no subject, so the reader reads more of the random inputs to
+    // their end.
     for (order, by) in [(Order::Time, By::Auto), (Order::Time, By::All), (Order::File, By::All)] {
         let mut sink = Checked::default();
         let inputs = vec![Input::once("fuzz", std::io::Cursor::new(data.to_vec()))];

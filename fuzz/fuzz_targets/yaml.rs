@@ -1,4 +1,4 @@
-//! Any text is a file of limits, or an error with a position in the text.
+//! Any text is read as a file of limits, or rejected with a position in the text.
 #![no_main]
 
 #[expect(dead_code, reason = "other targets use the rest")]

@@ -1,4 +1,4 @@
-//! The client layer, in virtual time.
+//! Tests the client layer, in virtual time.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
 use std::convert::Infallible;
@@ -105,7 +105,7 @@ fn limiter<S: Store>(store: S, policy: &str) -> Limiter<S> {
     Limiter::new(store, [policy.parse().unwrap()]).unwrap()
 }
 
-/// Returns a limiter that never makes a request wait.
+/// The text of a policy under which no request of these tests must wait.
 const FREE: &str = "free: gcra 1000000/1s burst 1000000";
 
 fn answer(status: u16, fields: &[(&str, &str)]) -> Response<Body> {
@@ -133,7 +133,8 @@ where
     client.clone().oneshot(get(URI)).await.unwrap().status().as_u16()
 }
 
-/// Checks that `time` is at least `at`, and later by at most the maximum jitter, in milliseconds.
+/// Checks that `time` is at least `at`, and later by at most the maximum jitter of a wait of
+/// `waited`. All times are in milliseconds.
 fn assert_at(time: u64, at: u64, waited: u64) {
     let latest = at + (waited / 8).min(1_000) + 25;
     assert!((at..=latest).contains(&time), "{time} is not between {at} and {latest}");
@@ -148,7 +149,8 @@ async fn requests_wait_for_their_turn_by_origin() {
         status(&client).await;
     }
     client.clone().oneshot(get("https://other.example.com/")).await.unwrap();
-    // The wait ends at the next tick of the timers.
+    // A wait can end up to one millisecond late, at the next tick of Tokio's timers. So the test
+    // compares times in units of 10 ms.
     let seconds: Vec<_> = server.times().iter().map(|time| time / 10).collect();
     assert_eq!(seconds, [0, 100, 200, 200]);
 }
@@ -179,7 +181,7 @@ async fn a_request_that_may_not_wait_is_refused_and_takes_nothing() {
 async fn retry_after_holds_back_all_processes_that_share_the_store() {
     let store = Arc::new(store());
     let server = Server::new([answer(429, &[("retry-after", "5")])]);
-    // Each process has its own layer. They share only the store.
+    // Each process has its own layer. The processes share only the store.
     let process = || ThrottleLayer::new(limiter(Arc::clone(&store), FREE)).layer(server.client());
     let processes: Vec<_> = (0..8).map(|_| process()).collect();
     assert_eq!(status(&processes[0]).await, 429);
@@ -240,7 +242,8 @@ async fn a_later_announcement_never_shortens_an_earlier_one() {
         layer.max_wait(Duration::from_secs(100)).layer(server.client())
     };
     let (one, other, third) = (process(), process(), process());
-    // Both requests are in flight when the first is refused.
+    // The second process checks its request before the first process has written its block to the
+    // store.
     let flight = async {
         tokio::join!(status(&one), status(&other));
     };
@@ -255,8 +258,8 @@ async fn a_later_announcement_never_shortens_an_earlier_one() {
     assert_at(server.times()[2], 60_000, 60_000);
 }
 
-/// Two processes receive different announcements at the same time. The shorter one can be written
-/// last, and the process that received the longer one can have ended by then.
+/// Two processes receive announcements of 60 s and of 5 s at the same time, and write them in any
+/// order. The pause in the store must never become shorter.
 #[tokio::test(start_paused = true)]
 async fn announcements_written_in_any_order_leave_the_longest_pause_at_every_moment() {
     for delays in [[10, 20], [20, 10]] {
@@ -296,7 +299,7 @@ async fn a_request_that_waits_for_its_place_is_delayed_by_what_is_announced_mean
         let limiter = limiter(Arc::clone(&store), "gcra 1/10s burst 1");
         ThrottleLayer::new(limiter).max_wait(Duration::from_secs(100)).layer(server.client())
     };
-    // The second request has its turn at 10 s. Before that, the server announces a pause.
+    // The second request would have its turn at 10 s. At 1 s, the server announces a pause of 30 s.
     let slow = Client { delay: Some(Duration::from_secs(1)), ..server.client() };
     let first = ThrottleLayer::new(limiter(Arc::clone(&store), "gcra 1/10s burst 1")).layer(slow);
     let second = process();
@@ -381,13 +384,13 @@ async fn only_what_can_be_copied_is_sent_again_and_only_so_often() {
     assert_eq!(status(&client).await, 200);
     assert_eq!(server.times().len(), 4);
 
-    // The wait would be too long, so the refusal is the response.
+    // The second retry would exceed `max_wait`, so the caller receives the refusal.
     let server = refusals();
     let client = layer().max_wait(Duration::from_secs(3)).retry(5, copy_if_safe);
     assert_eq!(status(&client.layer(server.client())).await, 429);
     assert_eq!(server.times().len(), 2);
 
-    // The caller receives errors that announce no limit.
+    // A 500, a 503 without an announced time, and a 403 are not retried.
     for (status_code, fields) in [(500, &[][..]), (503, &[]), (403, &[("retry-after", "1")])] {
         let server = Server::new([answer(status_code, fields)]);
         let client = layer().retry(5, copy_if_safe).layer(server.client());
@@ -437,7 +440,7 @@ async fn subject_and_cost_are_those_of_the_users_functions() {
     assert_eq!(error.unwrap_err().kind(), ClientErrorKind::NoSubject);
 }
 
-/// A layer of a store whose calls fail.
+/// A store layer that returns an error for each call.
 #[derive(Debug)]
 struct Down;
 
@@ -457,7 +460,7 @@ impl<S: Store> StoreLayer<S> for Down {
     }
 }
 
-/// A layer of a store that delays each block.
+/// A store layer that delays each block.
 #[derive(Debug)]
 struct SlowBlocks(Duration);
 
@@ -525,7 +528,7 @@ async fn what_was_announced_is_written_even_if_the_caller_goes_away() {
     }
     sleep(Duration::from_secs(1)).await;
     status(&process()).await;
-    // The block starts one second later, because the store took one second to write it.
+    // The block starts one second after the response, because `SlowBlocks` delays it by one second.
     assert_at(server.times()[1], 21_000, 20_000);
 }
 

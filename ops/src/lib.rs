@@ -1,12 +1,12 @@
-//! Reads the files of `ops/` and the documents about them. The tests of this crate compare these
-//! files with each other and with the code.
+//! Reads the files of `ops/` and the documents about them, so that tests can compare them with each
+//! other and with the code.
 
 use std::collections::BTreeSet;
 
-/// The page that lists all metrics.
+/// The text of `docs/metrics.md`, which lists all metrics.
 pub const METRICS: &str = include_str!("../../docs/metrics.md");
 
-/// The page that describes the reaction to each alert.
+/// The text of `docs/alerts.md`, which describes the reaction to each alert.
 pub const ALERTS: &str = include_str!("../../docs/alerts.md");
 
 /// The alert rules.
@@ -18,7 +18,7 @@ pub const RULE_TESTS: &str = include_str!("../prometheus/alerts_test.yml");
 /// The dashboard.
 pub const DASHBOARD: &str = include_str!("../grafana/tidegate.json");
 
-/// A row of the table of metrics.
+/// A row of a table in `docs/metrics.md`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
     /// The name of the metric.
@@ -31,7 +31,7 @@ pub struct Row {
     pub help: String,
 }
 
-/// Returns the table of the library's metrics.
+/// Returns the table of the metrics of the library.
 #[must_use]
 pub fn table() -> Vec<Row> {
     rows("All metrics")
@@ -43,7 +43,8 @@ pub fn server_table() -> Vec<Row> {
     rows("Metrics of tidegate-server")
 }
 
-/// Returns the rows of the table in a section.
+/// Returns the rows of the table in the section of `docs/metrics.md` whose title starts with
+/// `section`.
 fn rows(section: &str) -> Vec<Row> {
     let sections = METRICS.split("\n## ");
     let lines = sections.filter(|text| text.starts_with(section)).flat_map(str::lines);
@@ -59,7 +60,8 @@ fn row(line: &str) -> Option<Row> {
     Some(Row { name, kind, labels, help: cells.next()?.to_owned() })
 }
 
-/// Returns the names of the series that Prometheus stores for these metrics.
+/// Returns the names of the series that Prometheus stores for the metrics of `table`, such as three
+/// series for a histogram.
 #[must_use]
 pub fn series(table: &[Row]) -> BTreeSet<String> {
     let suffixes = |row: &Row| match row.kind.as_str() {
@@ -73,7 +75,8 @@ pub fn series(table: &[Row]) -> BTreeSet<String> {
 /// The prefixes of the names of metrics.
 const PREFIXES: [&str; 3] = ["tidegate_", "ratelimit_service_", "process_"];
 
-/// Returns the names of the series in an expression of PromQL, each with the labels that select it.
+/// Returns the name of each series in a PromQL expression, with the names of the labels that select
+/// the series.
 #[must_use]
 pub fn used_series(expression: &str) -> Vec<(String, Vec<String>)> {
     let is_name_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -89,8 +92,8 @@ pub fn used_series(expression: &str) -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// Returns the labels of a selector, such as `job=~"a|b",le="1"`. The values must contain no commas
-/// and no braces.
+/// Returns the names of the labels in a selector of PromQL: `job` and `le` for `job=~"a|b",le="1"`.
+/// The values must contain no commas and no braces.
 fn labels(selector: &str) -> Vec<String> {
     let label = |matcher: &str| {
         matcher.split(['=', '!']).next().map(|name| name.trim().to_owned()).unwrap_or_default()
@@ -98,7 +101,7 @@ fn labels(selector: &str) -> Vec<String> {
     selector.split(',').map(label).filter(|label| !label.is_empty()).collect()
 }
 
-/// Returns all expressions of the dashboard, including the queries of its variables.
+/// Returns all PromQL expressions of the dashboard, including the queries of its variables.
 ///
 /// # Errors
 ///

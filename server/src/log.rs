@@ -1,7 +1,8 @@
 //! The log on standard error, and lines on standard output.
 //!
-//! A line that cannot be written, as on a full disk or to a closed pipe, is lost. `println!` and
-//! `eprintln!` would panic in that case, and end the task that follows the limits.
+//! If a line cannot be written, because the disk is full or the pipe is closed, the line is lost.
+//! `println!` and `eprintln!` would panic in that case, and end the task that calls them, such as
+//! the task that loads changed limits.
 
 use std::fmt::{self, Display};
 use std::io::Write as _;
@@ -32,15 +33,15 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Writes events of this program to standard error from now on. Events of other crates are left
-/// out, because they can include header fields with secrets.
+/// Writes events of this program to standard error from now on. Events of other crates are not
+/// written, because they can include header fields with secrets.
 pub(crate) fn start(settings: LogSettings) {
     let lines = tracing_subscriber::fmt::layer()
         .event_format(settings.format)
         .with_writer(std::io::stderr)
         .log_internal_errors(false);
     let own = Targets::new().with_target("tidegate", settings.level);
-    // It fails only if there is a log already.
+    // `try_init` fails only if a log is already installed.
     let _ = tracing_subscriber::registry().with(own).with(lines).try_init();
 }
 

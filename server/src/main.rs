@@ -18,7 +18,7 @@ use app::{App, Failure};
 use settings::{Settings, Task};
 
 /// The number of tasks that a thread runs before it looks for connections that have become
-/// readable. With Tokio's default, a request waits for 61 tasks.
+/// readable. With the default of Tokio, a request would wait for 61 tasks.
 const EVENT_INTERVAL: u32 = 4;
 
 fn main() -> ExitCode {
@@ -45,7 +45,7 @@ fn serve(settings: &mut Settings) -> Result<(), Failure> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().event_interval(EVENT_INTERVAL).build()?.block_on(async {
         let mut shutdown = pin!(app::shutdown()?);
-        // A store that does not answer delays the start.
+        // A signal can cancel `App::build`, because it waits for a store that does not answer.
         let app = tokio::select! {
             app = App::build(settings) => app?,
             () = &mut shutdown => return Ok(()),

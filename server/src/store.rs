@@ -30,7 +30,8 @@ pub const MEMORY: &str = "memory";
 ///
 /// # Errors
 ///
-/// Returns an error if the URL has none of these forms.
+/// Returns an error if `url` is not `memory` and not a supported URL, or if the settings are not
+/// valid.
 pub fn open(url: &str, settings: &StoreSettings) -> Result<Arc<dyn Store>, Error> {
     open_watched(url, settings).map(|opened| opened.store)
 }
@@ -89,7 +90,7 @@ pub fn open_watched(url: &str, settings: &StoreSettings) -> Result<OpenedStore, 
 /// The settings of connections to a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// The prefix of all keys; empty for `tidegate`.
+    /// The prefix of all keys. If it is empty, the prefix is `tidegate`.
     pub prefix: String,
     /// The timeout of calls.
     pub timeout: Duration,
@@ -98,7 +99,7 @@ pub struct StoreSettings {
     /// The number of connections, which are used in turn. Each connection carries any number of
     /// concurrent calls.
     pub connections: usize,
-    /// The password, unless the URL contains one.
+    /// The password. If the URL contains a password, the password of the URL is used.
     pub password: Auth,
     /// The login for Sentinels.
     pub sentinel_auth: Auth,
@@ -123,7 +124,7 @@ impl Auth {
     }
 }
 
-/// Formats only whether there is a password.
+/// Formats the value without the password.
 impl std::fmt::Debug for Auth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.0.is_empty() { "none" } else { "***" })
@@ -153,7 +154,7 @@ impl Certificates {
     }
 }
 
-/// Formats the certificates without the key.
+/// Formats the value without certificates and keys.
 #[cfg(feature = "tls")]
 impl std::fmt::Debug for Certificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -194,13 +195,14 @@ pub enum OnStoreError {
     /// The request is refused.
     Deny,
     /// This server decides the request in its memory, with a share of each limit. If the shares of
-    /// all servers add up to 1, they together admit at most the limit while the store is away.
+    /// all servers add up to 1, the servers together admit at most the limit while the store is
+    /// away.
     Share(Share),
 }
 
 impl OnStoreError {
-    /// Returns a store for calls that answers in this way if `store` fails. `memory` decides with a
-    /// share of each limit.
+    /// Returns a store that passes calls to `store`, and gives this answer if `store` fails. For
+    /// [`Self::Share`], `memory` decides with a share of each limit.
     #[must_use]
     pub fn around(self, store: Arc<dyn Store>, memory: &Arc<dyn Store>) -> Arc<dyn Store> {
         match self {

@@ -16,7 +16,7 @@ pub(crate) struct CallLog {
     last: VecDeque<LoggedCall>,
 }
 
-/// A call and its answer. The log formats a call only if the case fails, because formatting is
+/// A call and its answer. The log formats a call only when a test fails, because formatting is
 /// slow.
 struct LoggedCall {
     now: Timestamp,

@@ -2,8 +2,8 @@
 //!
 //! # Test your store
 //!
-//! One line tests a [`Store`](tidegate_core::Store) of your own for all guarantees of Tidegate.
-//! Add `tidegate-testkit` to the `dev-dependencies` of your crate, and create
+//! One line of code tests whether your own [`Store`](tidegate_core::Store) keeps all guarantees of
+//! Tidegate. Add `tidegate-testkit` to the `dev-dependencies` of your crate, and create
 //! `tests/conformance.rs`:
 //!
 //! ```
@@ -14,16 +14,16 @@
 //! # fn main() {}
 //! ```
 //!
-//! The closure creates an empty store. The store must take its time from the given
-//! [`ManualClock`](tidegate_core::ManualClock). The suite moves this clock by hand, so that no test
-//! sleeps. The command `cargo test --test conformance` runs one test per property, such as
+//! The closure in `conformance!` creates an empty store. The store must take its time from the
+//! given [`ManualClock`](tidegate_core::ManualClock). The suite moves this clock by hand, so that
+//! no test sleeps. The command `cargo test --test conformance` runs one test per property, such as
 //! `my_store::b01_a_denial_writes_nothing`.
 //!
 //! Your store does not need to compute decisions: it only keeps records, and the functions of
-//! [`tidegate_core::engine`] decide. [`ModelStore`] is the smallest example. The store of
+//! [`tidegate_core::engine`] decide. [`ModelStore`] is the smallest such store. The store of
 //! `examples/sqlite` in the repository keeps its records in a database.
 //!
-//! * If your store lives on a server, implement [`Fixture`]. If the fixture needs data about a
+//! * If your store runs on a server, implement [`Fixture`]. If the fixture needs data about a
 //!   store, such as its key prefix, [`StoreWithContext`] keeps this data together with the store.
 //! * If your store can list its contents, pass a function that lists them to
 //!   [`with_snapshot`](FromFn::with_snapshot). Then the suite also checks, byte for byte, that a
@@ -34,11 +34,11 @@
 //!
 //! # Read a failure
 //!
-//! The message of a failure names the broken guarantee of [`Store`](tidegate_core::Store), the
-//! expected value and the actual value. It also shows the last calls before the failure. The
+//! If a property fails, the message names the broken guarantee of [`Store`](tidegate_core::Store),
+//! the expected value and the actual value. It also shows the last calls before the failure. The
 //! documentation of [`suite`] lists the properties and explains ids such as `b01`.
 //!
-//! A random case that fails is reduced to the smallest case that still fails. The suite stores the
+//! If a random case fails, the suite searches for the smallest case that still fails. It stores the
 //! seed of the failing case in the directory `proptest-regressions/conformance`. The next run tries
 //! the stored seeds first. Commit the files of this directory.
 //!

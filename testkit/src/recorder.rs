@@ -105,7 +105,7 @@ impl Recorder {
 }
 
 impl Metrics {
-    /// Records the label names of a key, and returns the text of its series.
+    /// Records the names of a metric's labels, and returns the text of the series.
     fn series(&mut self, key: &Key) -> String {
         let labels: BTreeMap<_, _> =
             key.labels().map(|label| (label.key(), label.value())).collect();

@@ -34,40 +34,40 @@ pub(crate) async fn decide(store: &Arc<Inner>, calls: &[Call<'_>]) -> Vec<Result
     answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(no_answer()))).collect()
 }
 
-/// Returns the number of the batch group of a call. A batch group consists of the calls that are
-/// sent on the same connection to the same node. Returns `None` for a call that is sent alone.
+/// Returns a number that identifies the batch group of a call: the calls that are sent to the same
+/// node on the same connection. Returns `None` for a call that is sent alone.
 pub(crate) fn batch_group(store: &Inner, call: &Call<'_>) -> Option<u64> {
     if call.id.is_some() {
         return None;
     }
     let [SlotPart { slot, .. }] = split_by_slot(&store.keys, call)[..] else { return None };
     let Some(node) = store.slot_map.primary(slot) else { return Some(0) };
-    // The address of the `Node` value in memory identifies a node. If a new node gets the memory
-    // address of a dropped node, one batch can contain calls for both nodes for a short time. Such
-    // a batch is also decided correctly.
+    // The memory address of the `Node` value identifies a node. A new node can get the address of a
+    // dropped node. Then one batch contains calls for both nodes for a short time, and is still
+    // decided correctly.
     let connection = node.connections.share(|| slot);
     Some((Arc::as_ptr(&node).addr() as u64).wrapping_add(connection))
 }
 
-/// Calls that can be in flight at the same time. The calls in `in_slots` are sent before the calls
-/// in `alone`.
+/// A part of a batch, which the store completes before the next part. The store first sends the
+/// calls of each slot, in the order of the batch, and then the calls that are sent alone.
 #[derive(Debug, Default)]
 struct Wave {
-    /// For each slot, the indices of the calls in this slot.
+    /// The calls of each slot, as indices into the batch.
     in_slots: Vec<Places>,
-    /// For each slot, the index of its calls in `in_slots`.
+    /// The position of each slot in `in_slots`.
     groups: HashMap<Slot, usize>,
-    /// The indices of the calls across slots and of the calls with an id. No two calls in `alone`
-    /// have a slot in common.
+    /// The indices of calls that are sent alone: calls across slots and calls with an id. No two of
+    /// these calls have a slot in common.
     alone: Vec<usize>,
 }
 
-/// Groups calls in waves. Two calls with a common slot possibly have a common key, so they are
-/// executed in order.
+/// Splits a batch into waves, which the store decides one after the other. So two calls with a
+/// common slot, which can have a common key, are executed in the order of the batch.
 fn waves(store: &Inner, calls: &[Call<'_>], answers: &mut Answers) -> Vec<Wave> {
     let mut waves: Vec<Wave> = vec![];
-    // For each slot, the number of the first wave after all waves with a call in `alone` that uses
-    // the slot.
+    // For each slot that a call in `alone` uses, the number of the wave after this call. It is the
+    // first wave that is allowed to contain later calls of the slot.
     let mut free: HashMap<Slot, usize> = HashMap::new();
     for (place, call) in calls.iter().enumerate() {
         if let Err(error) = call.check() {

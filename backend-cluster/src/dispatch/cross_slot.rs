@@ -14,8 +14,8 @@ use crate::inner::{Inner, no_answer};
 use crate::routing::slots::{SlotPart, split_by_slot};
 
 /// Decides a call across slots. An acquire runs in its own task, so that it continues if the caller
-/// is cancelled. Otherwise, a cancellation between a charge and its undo would leave the charge in
-/// its slot.
+/// is cancelled. If an acquire ended between a charge and the undo of the charge, the charge would
+/// remain in its slot.
 pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
     check(call.operation)?;
     if !call.operation.is_acquire() {
@@ -29,8 +29,8 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
     })
 }
 
-/// Returns [`ErrorKind::Unsupported`] if the operation makes all charges with the same amount,
-/// because no slot can determine this amount alone.
+/// Returns [`ErrorKind::Unsupported`] for an acquire up to the costs. Such an acquire charges one
+/// common amount, which depends on the states in all slots.
 pub(crate) fn check(operation: Operation) -> Result<(), Error> {
     if !matches!(operation, Operation::AcquireUpTo { .. }) {
         return Ok(());
@@ -42,13 +42,12 @@ pub(crate) fn check(operation: Operation) -> Result<(), Error> {
     ))
 }
 
-/// Peeks in all slots, and makes the charges if every slot would admit its part. If the call is
-/// refused, writes only the blocks of the policies that refuse.
+/// Peeks in all slots, and makes the charges if every slot would admit its part of the call. If the
+/// call is refused, writes only the blocks of the policies that refuse.
 ///
-/// Without the peek, a call that one slot refuses would charge the other slots, and the store would
-/// undo these charges. So callers that are refused repeatedly would permanently use a part of the
-/// limits in the other slots. They would also replace states that were written under other settings
-/// of a policy.
+/// Without the peek, a refused call would charge some slots and then undo these charges. So a
+/// caller that is refused repeatedly would always occupy a part of the limits in these slots. It
+/// would also replace states that were written under older settings of a policy.
 async fn peek_then_charge(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     let peeked = peek(store, call).await?;
     if peeked.is_denied() {
@@ -66,23 +65,24 @@ async fn peek_then_charge(store: &Inner, call: Call<'_>) -> Result<Decision, Err
         send_each(store, call.operation, &mut rest).await;
         slots.extend(rest);
     }
-    // A slot can refuse its part after the peek, because another call has charged a state since the
-    // peek.
+    // A slot can refuse its part although the peek admitted it, because another call has charged
+    // the same state since.
     if !slots.iter().all(has_admitted) {
         undo(store, &mut slots).await?;
     }
     merge(store, call, slots, Some(&peeked))
 }
 
-/// The number of further charges of the same cost below which a policy is scarce.
+/// A policy is scarce if it admits fewer than this number of further charges of the same cost.
 const SCARCE_BELOW: u64 = 16;
 
-/// Returns the index of the slot with the scarcest policy, or `None` if no policy is scarce. A
-/// policy is scarce if it admits only a few further charges. The scarcest slot is charged first.
+/// Returns the index of the slot that must be charged first: the slot whose policy admits the
+/// fewest further charges. Returns `None` if every policy admits at least [`SCARCE_BELOW`] further
+/// charges.
 ///
-/// If many calls compete for the last unit of a limit, this order ensures that the refused calls
-/// have not charged any other slot. The order costs a round trip, so the store uses it only if such
-/// a competition is likely.
+/// If many calls compete for the last unit of a limit, they all charge the slot of this limit
+/// first. So a call that does not get the unit charges no other slot. Charging one slot first costs
+/// a round trip, so the store does this only near a limit.
 fn scarcest(slots: &[SlotAnswer<'_>], peeked: &Decision) -> Option<usize> {
     let min_remaining = |slot: &SlotAnswer<'_>| {
         let verdicts = slot.part.places.iter().filter_map(|&place| peeked.verdicts().get(place));
@@ -103,14 +103,14 @@ async fn peek(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     merge(store, Call::with_charges(Operation::Peek, call.charges), slots, None)
 }
 
-/// Sends the denied charges of policies that block. The scripts usually deny the charges again, and
-/// write the blocks.
+/// After a refused peek, sends the denied charges of the policies that block after a denial. The
+/// scripts usually deny these charges again, and write the blocks.
 async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Result<Decision, Error> {
     let all = call.charges.iter().zip(peeked.verdicts()).enumerate();
     let (places, charges): (Vec<usize>, Vec<Charge<'_>>) = all
         .filter(|(_, (charge, verdict))| {
-            // A denied charge without a wait has a cost above the limit. Such a charge does not
-            // cause a block.
+            // If a denial has no wait, the cost of the charge is above the limit. Such a charge
+            // does not cause a block.
             charge.policy.block_duration().is_some()
                 && verdict.outcome() == Outcome::Denied
                 && verdict.retry_after().is_some()
@@ -123,8 +123,8 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
     }
     let call = Call::new(call.operation, &charges);
     let mut answers = send(store, call).await;
-    // A slot has admitted its charges now, because a window has ended since the peek. These charges
-    // are undone, because the call is refused.
+    // If a window has ended since the peek, a slot admits charges that the peek denied. The call is
+    // still refused, so the store undoes these charges.
     undo(store, &mut answers).await?;
     let blocked = merge(store, call, answers, None)?;
     for (place, verdict) in places.into_iter().zip(blocked.verdicts()) {
@@ -199,15 +199,16 @@ impl<'a> SlotAnswer<'a> {
                 }
             }
         }
-        // A charge of cost 0 changes nothing. It is kept if another charge of the group changes a
-        // state, because the two charges can have the same key.
+        // A group of only check-only charges and charges of cost 0 has changed nothing, so it needs
+        // no undo. Any other group is undone as a whole. If one of its charges has a cost of 0 and
+        // the key of another charge, the undo also changes its verdict.
         let changes = |charge: &Charge<'_>| charge.cost > 0 && !charge.is_check_only;
         charged.retain(|group| group.charges.iter().any(changes));
         charged
     }
 
-    /// Replaces the verdicts on charges that were undone. `places` contains the indices of these
-    /// charges.
+    /// Updates the verdicts on charges that were undone. `places` contains the indices of these
+    /// charges among all charges of the slot.
     fn after_undo(&mut self, places: &[usize], undone: &Decision) {
         let Ok(decided) = &mut self.answer else { return };
         let mut verdicts = decided.reply.decision.verdicts().to_vec();
@@ -220,8 +221,8 @@ impl<'a> SlotAnswer<'a> {
     }
 }
 
-/// Charges in one slot that were made at the same time. `places` contains the indices of these
-/// charges among all charges of the slot.
+/// Charges in one slot that were made at the same time. `places` contains their indices among all
+/// charges of the slot.
 struct ChargedAt<'a> {
     at: Timestamp,
     places: Vec<usize>,
@@ -276,8 +277,8 @@ async fn undo(store: &Inner, slots: &mut [SlotAnswer<'_>]) -> Result<(), Error> 
     })
 }
 
-/// Creates the error of a call that was executed in part. Its kind never means that nothing was
-/// charged.
+/// Creates the error of a call that was executed in part. The kind of the error never means that
+/// nothing was charged.
 fn done_in_part(why: &str, cause: Error) -> Error {
     let kind = cause.kind();
     let kind = if kind.is_definitely_not_charged() { ErrorKind::Unavailable } else { kind };
@@ -285,7 +286,7 @@ fn done_in_part(why: &str, cause: Error) -> Error {
 }
 
 /// Merges the replies of the slots into one decision. The verdicts have the order of the charges in
-/// `call`. A charge in a slot that is not in `slots` has the verdict that the peek has returned.
+/// `call`. If the slot of a charge is not in `slots`, its verdict is taken from `peeked`.
 fn merge(
     store: &Inner,
     call: Call<'_>,
@@ -311,8 +312,8 @@ fn merge(
                 continue;
             }
         };
-        // The slot executed its part of the call. If another slot fails, the charges of an acquire
-        // were undone, and a peek has changed nothing.
+        // This slot has executed its part of the call. If another slot fails, a refund, a reset or
+        // a block is therefore executed in part. An acquire is not: its charges were undone.
         is_done_in_part |= !call.operation.can_be_refused();
         wait = wait.max(decision.wait());
         for (place, verdict) in part.places.iter().zip(decision.verdicts()) {
@@ -328,8 +329,8 @@ fn merge(
         }
     }
     if !failures.is_empty() {
-        // The error must mean that nothing was charged only if every failure means that nothing was
-        // charged. So an uncertain failure is preferred.
+        // If one slot was not charged and another slot was possibly charged, the call is possibly
+        // charged. So the error of the possibly charged slot is returned.
         let is_uncertain = |error: &Error| !error.is_definitely_not_charged();
         let error = failures.swap_remove(failures.iter().position(is_uncertain).unwrap_or(0));
         let why =

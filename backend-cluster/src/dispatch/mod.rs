@@ -1,4 +1,4 @@
-//! Sends each call to the node that serves the slot of its state. No call is executed twice.
+//! Sends each call to the node that serves the slot of its states. No call is executed twice.
 
 pub(crate) mod batch;
 pub(crate) mod cross_slot;

@@ -18,19 +18,17 @@ use crate::routing::node::{Node, redirect_address};
 /// Decisions on calls, each with the index of its call.
 pub(crate) type Completed = Vec<(usize, Result<SlotDecision, Error>)>;
 
-/// The maximum number of charges in one write to a node. A full request has the same number of
-/// charges.
+/// The maximum number of charges in one write to a node. It is equal to the maximum in one request.
 ///
-/// The response timeout applies to a whole write, so a node must need only a fraction of the
-/// timeout to execute a write. A node needs about 10 ms for 1,024 charges. The default timeout is
-/// 500 ms, so a node can be twenty times slower than usual without a timeout. A larger write would
-/// save only one round trip per 10 ms.
+/// The response timeout applies to a whole write. A node needs about 10 ms for 1,024 charges, and
+/// the default timeout is 500 ms. So even a node that is twenty times slower than usual replies in
+/// time. A larger write would save only one round trip per 10 ms.
 const MAX_CHARGES_PER_WRITE: usize = Batch::MAX_CHARGES;
 
 enum NodeBatch<'c, 'a> {
     To(Arc<Node>, Vec<SlotRequest<'c, 'a>>),
     Unrouted(Vec<SlotRequest<'c, 'a>>),
-    /// A request that waits before a retry.
+    /// A request that the store sends again after a pause.
     Backoff(Box<SlotRequest<'c, 'a>>),
 }
 
@@ -42,8 +40,8 @@ struct Dispatched<'c, 'a> {
 }
 
 impl Inner {
-    /// Dispatches the requests of all plans until each call is completed. The requests of one plan
-    /// are sent one after the other. No call is executed twice.
+    /// Sends the requests of all plans until each call is completed. A plan contains the requests
+    /// for some calls, which are sent one after the other. No call is executed twice.
     pub(crate) async fn dispatch<'c, 'a: 'c>(
         &self,
         plans: impl IntoIterator<Item = Plan<'c, 'a>>,
@@ -53,7 +51,8 @@ impl Inner {
         let Dispatched { mut completed, requests } = start;
         let send = |node_batch| self.send_batch(node_batch);
         let mut batches = self.by_node(requests);
-        // One batch, such as that of a single call, needs no set of futures.
+        // Usually there is a single batch, for example for a single call. A single batch needs no
+        // set of concurrent futures.
         while batches.len() == 1
             && let Some(only) = batches.pop()
         {
@@ -166,7 +165,7 @@ impl Inner {
         }
     }
 
-    /// Returns the commands of one write. The flag is `true` if the last command is WAIT.
+    /// Returns the commands of one write, and a flag that is `true` if the last command is WAIT.
     fn pipeline(&self, requests: &mut [SlotRequest<'_, '_>]) -> (Pipeline, bool) {
         let mut pipeline = Pipeline::with_capacity(requests.len() + 1);
         pipeline.ignore_errors();
@@ -217,8 +216,8 @@ impl Inner {
                 }
                 return self.finish(request, replies, replicas, result);
             }
-            // A request for several calls is split, because a request for a single call usually has
-            // only one key. A single key is always on one node.
+            // The keys of the request are on two nodes. A request for several calls is split into
+            // one request per call, because a single call usually has only one key.
             NodeReply::TryAgain if request.len() > 1 => {
                 return request.split().for_each(|plan| self.push_next(plan, result));
             }
@@ -244,8 +243,8 @@ impl Inner {
         }
     }
 
-    /// Completes the calls on which the replies contain a decision, and adds the next request of
-    /// the plan to `result`.
+    /// Completes the calls that `replies` decides. Adds the next request of the same plan to
+    /// `result`.
     fn finish<'c, 'a>(
         &self,
         request: SlotRequest<'c, 'a>,
@@ -260,8 +259,8 @@ impl Inner {
         self.push_next(plan, result);
     }
 
-    /// Adds the next request to a node, according to `plan`, to `result`. If a call fails before it
-    /// is sent, adds the error as the answer to the call.
+    /// Adds the next request of `plan` to `result`. If a call fails before it is sent, adds the
+    /// error as the answer to the call.
     fn push_next<'c, 'a>(&self, plan: Plan<'c, 'a>, result: &mut Dispatched<'c, 'a>) {
         let completed = &mut result.completed;
         let next = SlotRequest::next(plan, self.time(), &mut |place, reply| {

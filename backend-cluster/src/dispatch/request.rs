@@ -1,5 +1,5 @@
-//! A request to the node of one slot: its redirects, its retries, and the choice between the script
-//! and its hash.
+//! A request for keys in one slot. The request handles redirects and retries, and chooses between
+//! EVALSHA (with the hash of the script) and EVAL (with the script).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct SlotRequest<'c, 'a> {
     /// The time for which the store waits before it sends the request.
     pub(crate) backoff: Duration,
     mode: EvalMode,
-    /// The number of redirects and delays of this request so far.
+    /// The number of times that the nodes have redirected or delayed this request so far.
     redirects: u32,
 }
 
@@ -79,10 +79,11 @@ const MIN_BACKOFF: Duration = Duration::from_millis(4);
 const MAX_BACKOFF: Duration = Duration::from_millis(64);
 
 impl<'c, 'a> SlotRequest<'c, 'a> {
-    /// Creates the next request of a plan. Returns `None` if the plan has no further request.
+    /// Creates the next request of a plan. A plan contains the requests for some calls, which are
+    /// sent one after the other. Returns `None` if no request is left.
     ///
-    /// If `now` is `Some`, the script uses this time instead of the clock of the node. If a call
-    /// fails before it is sent, `decided` gets its error.
+    /// If `now` is `Some`, the script decides at this time, and not by the clock of the node. If a
+    /// call fails before it is sent, this function passes the error to `decided`.
     pub(crate) fn next(
         mut plan: Plan<'c, 'a>,
         now: Option<Timestamp>,
@@ -102,7 +103,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         }
     }
 
-    /// Calls `decided` for each call that the replies decide. Returns the plan for the other calls.
+    /// Passes the decisions in the replies to `decided`. Returns the plan for the calls that have
+    /// no decision yet.
     pub(crate) fn finish(
         self,
         replies: Result<Vec<protocol::Reply>, Error>,
@@ -113,8 +115,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         plan
     }
 
-    /// Splits a request that no node has executed into one plan for each of its calls. The last
-    /// returned plan is for the calls after the request.
+    /// Splits a request that no node has executed. Returns one plan for each call of the request,
+    /// and then a plan for the other calls of the original plan.
     pub(crate) fn split(self) -> impl Iterator<Item = Plan<'c, 'a>> {
         let calls: Vec<_> = self.plan.split(self.planned).collect();
         calls.into_iter().chain([self.plan])
@@ -128,8 +130,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         &self.planned.request
     }
 
-    /// Returns `true` if one of the calls can make a write that must not be lost. The write of an
-    /// undo is allowed to be lost, because this loss admits nothing beyond the limit.
+    /// Returns `true` if one of the calls can make a write that must not be lost in a failover. An
+    /// undo is allowed to be lost, because its loss admits nothing beyond the limit.
     pub(crate) fn writes(&self) -> bool {
         let may_be_lost = |operation| matches!(operation, Operation::Peek | Operation::Undo { .. });
         !self.plan.is_peek()
@@ -177,8 +179,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
             _ if kind(ServerErrorKind::NoScript) && self.mode != EvalMode::Eval => {
                 NodeReply::NoScript
             }
-            // Callers of the store cannot handle other errors of the cluster protocol, so these
-            // become errors of kind `Protocol`.
+            // Callers of the store cannot handle the other errors of the cluster protocol, such as
+            // CROSSSLOT. So each of these errors becomes an error of kind `Protocol`.
             _ if error.is_cluster_error() && !kind(ServerErrorKind::ClusterDown)
                 || kind(ServerErrorKind::CrossSlot) =>
             {
@@ -207,8 +209,9 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         self.retry(Target::Primary, backoff)
     }
 
-    /// Prepares the request for another attempt at the same node with the whole script, or with its
-    /// hash if another request of the same write contains the script.
+    /// Prepares the request for another attempt at the same node, which does not know the script.
+    /// The next command contains the whole script, or only its hash if an earlier command of the
+    /// same write contains the script.
     pub(crate) fn retry_with_script(&mut self) {
         self.backoff = Duration::ZERO;
         self.mode = match self.mode {

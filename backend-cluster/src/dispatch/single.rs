@@ -24,7 +24,7 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
 }
 
 /// Checks that all charges of a call with an id have the same hash tag. The id is stored in the
-/// slot of the first charge, so all states must be in this slot.
+/// slot of the first charge, and one script must access the id and all states.
 fn check_id(call: &Call<'_>) -> Result<(), Error> {
     let mut charges = call.charges.iter();
     let (Some(_), Some(first)) = (call.id, charges.next()) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Requires that replicas acknowledge a write, by the Redis command WAIT.
+//! Uses the Redis command WAIT to require that replicas acknowledge each write.
 
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ impl Replicas {
     }
 
     /// Returns `true` if enough replicas have acknowledged the write of the call. Also returns
-    /// `true` for a refused call, a peek and an undo. The loss of such a call in a failover admits
-    /// nothing beyond the limit.
+    /// `true` for a refused call, a peek and an undo: if a failover loses one of them, nothing is
+    /// admitted beyond the limit.
     pub(crate) fn suffices(&self, call: &Call<'_>, decided: &SlotDecision) -> bool {
         let is_kept = decided.replicas.unwrap_or(0) >= self.count;
         is_kept

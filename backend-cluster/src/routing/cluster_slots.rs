@@ -33,7 +33,7 @@ pub(crate) fn parse(answer: Value, node: &NodeAddress) -> Result<Vec<Range>, Err
             format!("the reply of node {node} to CLUSTER SLOTS is not a list of slots"),
         )
     })?;
-    // A range is ignored if the address of its primary is not known.
+    // A range of slots is ignored if the address of its primary is not known.
     let ranges: Vec<Range> = ranges.into_iter().flatten().collect();
     if ranges.is_empty() {
         return Err(Error::new(
@@ -46,15 +46,15 @@ pub(crate) fn parse(answer: Value, node: &NodeAddress) -> Result<Vec<Range>, Err
     Ok(ranges)
 }
 
-/// Parses an entry of the reply to `CLUSTER SLOTS`. Returns `None` if the entry is malformed, and
-/// `Some(None)` if the primary in the entry has no address.
+/// Parses a range of slots in the reply to `CLUSTER SLOTS`. Returns `None` if the range is
+/// malformed, and `Some(None)` if its primary has no address.
 fn range(entry: Vec<Value>, node: &NodeAddress) -> Option<Option<Range>> {
     let mut entry = entry.into_iter();
     let mut slot = || number(entry.next()?).filter(|slot| Slot::new(*slot).is_some());
     let (first, last) = (slot()?, slot()?);
     let mut nodes = entry.map(|served_by| address(served_by, node));
     let primary = nodes.next()??;
-    // An entry contains a replica without an address if the cluster has lost this replica.
+    // The reply contains a lost replica without an address. Such a replica is ignored.
     let replicas = nodes.filter_map(Option::flatten).collect();
     let range = primary.map(|primary| Range { first, last, primary, replicas });
     (first <= last).then_some(range)
@@ -70,13 +70,15 @@ fn address(node: Value, reporter: &NodeAddress) -> Option<Option<NodeAddress>> {
     if host == "?" {
         return Some(None);
     }
-    // Only a node that does not know its own address replies with an empty address, for itself.
+    // A node that does not know its own address reports an empty address for itself. It never
+    // reports an empty address for another node.
     let is_own = host.is_empty() || host == "0.0.0.0" || host == "::";
     Some(Some(NodeAddress::new(if is_own { reporter.host() } else { &*host }, port)))
 }
 
 fn number(value: Value) -> Option<u16> {
-    // The number is not parsed as a `u16`, because this would truncate a larger number.
+    // A direct conversion to `u16` would truncate a number that is too large, instead of rejecting
+    // it.
     u16::try_from(from_redis_value::<i64>(value).ok()?).ok()
 }
 

@@ -15,8 +15,8 @@ pub(crate) struct Node {
     pub(crate) connections: ConnectionPool,
 }
 
-/// The settings with which the store connects to any node. `info` is the first URL of the store.
-/// The address of the node replaces the address of this URL.
+/// The settings with which the store connects to any node. `info` is the first URL of the store,
+/// whose address is replaced by the address of the node.
 #[derive(Clone)]
 pub(crate) struct Access {
     info: ConnectionInfo,
@@ -71,7 +71,7 @@ impl fmt::Debug for Node {
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The user and the password are omitted, because logs can contain the output.
+        // The output omits the user and the password, because logs can contain the output.
         f.debug_struct("Access").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

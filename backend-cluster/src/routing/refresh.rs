@@ -23,8 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct TopologyRefresh {
     slot_map: Arc<SlotMap>,
     is_running: AtomicBool,
-    /// The number of refreshes that have ended, which wraps around. Callers wait until this number
-    /// changes.
+    /// A counter of the refreshes that have ended. Callers wait until it changes.
     rounds: watch::Sender<u64>,
     last: Mutex<Option<Round>>,
 }
@@ -42,7 +41,7 @@ impl TopologyRefresh {
         Self { slot_map, is_running: AtomicBool::new(false), rounds, last: Mutex::new(None) }
     }
 
-    /// Starts a refresh, unless a refresh is running. Does not wait for its end.
+    /// Starts a refresh if no refresh is running. Does not wait for the end of the refresh.
     pub(crate) fn trigger(self: &Arc<Self>) {
         if self.is_running.swap(true, Ordering::AcqRel) {
             return;

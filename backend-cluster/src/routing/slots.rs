@@ -75,8 +75,8 @@ mod tests {
             .prop_map(|(scenario, subjects)| Scenario { subjects, ..scenario })
     }
 
-    /// Returns the slots of all keys of a request. The test computes them like the reply to CLUSTER
-    /// KEYSLOT.
+    /// Returns the slots of all keys of a request. The test computes the slots without the code of
+    /// the store.
     fn slots(keys: &Keys, operation: Operation, charges: &[Charge<'_>]) -> Vec<u16> {
         let request = Request::new(keys, &Call::new(operation, charges)).unwrap();
         request.keys().iter().map(|key| Cluster::slot_of(key)).collect()
@@ -86,8 +86,9 @@ mod tests {
     /// parts together contain all charges of the call.
     fn check_parts(keys: &Keys, call: &Call<'_>, all: &[Charge<'_>]) {
         let parts = split_by_slot(keys, call);
-        // The store refuses some operations across slots before it sends a part, because a part
-        // without the other parts is possibly not valid.
+        // The store refuses some operations across slots before it sends anything. For these
+        // operations, the parts are checked as peeks, because a part alone is possibly not a valid
+        // call.
         let is_sent = parts.len() == 1 || cross_slot::check(call.operation).is_ok();
         let operation = if is_sent { call.operation } else { Operation::Peek };
         let mut seen = vec![];
@@ -122,7 +123,8 @@ mod tests {
         // slots bit by bit.
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// B21: all keys of a script call are in one slot, for any operation on any charges.
+        /// Without defect B21, all keys of a script call are in one slot, for any operation on any
+        /// charges.
         #[test]
         fn b21_the_keys_of_each_script_call_lie_in_one_slot(scenario in any_scenario()) {
             let keys = Keys::new("tidegate");

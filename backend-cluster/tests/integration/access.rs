@@ -19,8 +19,7 @@ use tidegate_testkit::Recorder;
 use crate::certificates::Certificates;
 use crate::common::{patient, policy};
 
-/// Makes an acquire for each of several subjects. Each node has the states of some of these
-/// subjects.
+/// Makes acquires for several subjects. Each node has the states of some of these subjects.
 async fn acquire_on_all(store: &ClusterStore) -> Result<(), Error> {
     let policy = policy("p: gcra 500/1h");
     for subject in ["a", "b", "c", "d", "e", "f"] {
@@ -90,7 +89,7 @@ fn the_time_of_each_round_trip_is_taken_by_the_script() {
         });
     });
     let series = format!("{}{{script=\"token_bucket\"}}", names::SCRIPT_SECONDS.name);
-    // If the node of the first call does not have the script yet, the first call needs a second
-    // round trip.
+    // Each of the three calls needs one round trip. If the node does not have the script yet, the
+    // first call needs two.
     assert!((3..=4).contains(&recorder.times(&series).unwrap()));
 }

@@ -1,9 +1,9 @@
 //! Tests of calls across slots on a real cluster. A call that one slot refuses must not change the
 //! states in the other slots.
 //!
-//! Regression test: a call across slots first charged every slot, and undid these charges if
-//! another slot refused. With many such calls in flight, an undo refunded less than the charge. So
-//! a single user over its own limit emptied a bucket that all users shared.
+//! The tests guard against a defect. The store charged every slot without a peek, and undid the
+//! charges if another slot refused. With many such calls in flight, an undo refunded less than the
+//! charge. So a single user over its own limit emptied a bucket that all users shared.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -31,8 +31,8 @@ async fn two_subjects() -> [String; 2] {
     [subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await]
 }
 
-/// A test case: a policy that all callers share, a policy that refuses every call, and the cost of
-/// the charge to the second policy.
+/// A test case: a policy that all callers share, and a policy that refuses every call, with the
+/// cost of its charge.
 struct Case {
     shared: Policy,
     refuses: Policy,
@@ -51,8 +51,8 @@ impl Case {
             "sliding-counter 1000/1h",
             "fixed-window 1000/1h",
         ];
-        // These two policies refuse every call. The limit of the first policy is exhausted, and the
-        // limit of the second policy is smaller than the cost.
+        // Both policies refuse every call: the limit of the first policy is already used up, and
+        // the limit of the second policy is smaller than the cost.
         let refusals = [("fixed-window 1/10d anchored", 1), ("fixed-window 9/10d anchored", 10)];
         shared.into_iter().flat_map(move |shared| {
             refusals.into_iter().flat_map(move |(refuses, cost)| {
@@ -90,7 +90,7 @@ impl Case {
         let shared = Charge::new(&case.shared, &subjects[0]);
         let name = format!("{} callers, {} and {}", case.callers, case.shared, case.refuses);
         let start = Instant::now();
-        // On a busy machine, more time is needed until enough calls have overlapped.
+        // On a busy machine, the test continues for longer, until enough calls have overlapped.
         while start.elapsed() < SPAN || refused.load(Ordering::Relaxed) < 2 * case.callers {
             sleep(Duration::from_millis(20)).await;
             assert_eq!(used(&store, shared).await, 0, "{name}");
@@ -114,8 +114,8 @@ async fn refused_calls_leave_the_limits_of_other_slots_alone() {
     }
 }
 
-/// All users share one bucket, and each user also has its own limit. One user exceeds its own limit
-/// and continues to make calls.
+/// All users share one bucket, and each user also has its own limit. One user has reached its own
+/// limit and continues to make calls. The calls of the other users must still be admitted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_over_its_limit_does_not_use_up_the_shared_limit() {
     let cluster = cluster().await;
@@ -128,7 +128,8 @@ async fn a_user_over_its_limit_does_not_use_up_the_shared_limit() {
 
     let is_over = Arc::new(AtomicBool::new(false));
     let mut callers = JoinSet::new();
-    // Every second caller has a cost above the limit of a user, so that no wait would help.
+    // Every second caller of the user over its limit uses a cost above the limit, which is refused
+    // after any wait.
     for cost in [1, 101].repeat(32) {
         let (store, all, user) = (store.clone(), all.clone(), user.clone());
         let (shared, greedy, is_over) = (shared.clone(), greedy.clone(), Arc::clone(&is_over));
@@ -159,13 +160,14 @@ async fn a_user_over_its_limit_does_not_use_up_the_shared_limit() {
     let admitted: u32 = others.join_all().await.into_iter().sum();
     is_over.store(true, Ordering::Relaxed);
     callers.join_all().await;
-    // The other users need only a fifth of the tokens that the bucket refills. Without the user
-    // over its limit, all calls of the other users would be admitted.
+    // The five other users make 20 calls per second, and the shared bucket refills 100 tokens per
+    // second. So at least 95 % of their calls must be admitted.
     assert!(admitted * 100 >= 5 * 10 * 95, "{admitted} of 50");
 }
 
-/// The peeks of many concurrent callers report the same next token of a bucket, but only one caller
-/// gets this token. The calls of the other callers must not charge the limit that all users share.
+/// Many concurrent callers compete for the tokens of the bucket `narrow`. Their peeks can report
+/// the same token, but only one caller gets it. The calls of the other callers must not charge the
+/// shared limit in the other slot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_race_for_the_rest_of_a_limit_leave_other_slots_alone() {
     const CALLERS: u64 = 64;
@@ -204,14 +206,15 @@ async fn callers_that_race_for_the_rest_of_a_limit_leave_other_slots_alone() {
         if text.starts_with("sliding-log") {
             assert_eq!(used, admitted, "only admitted calls may be charged");
         } else {
-            // The shared bucket refills five times as fast as the calls use it, so little remains
-            // used at the end.
+            // The shared bucket refills 100 tokens per second, and the calls use only 20 per
+            // second. So almost nothing is used at the end.
             assert!(used <= 10, "{text}: {used} used at the end");
         }
     }
 }
 
-/// Only an admitted call replaces a state that was written under an older setting of a policy.
+/// A refused call must not change a state that was written under an older setting of a policy. Only
+/// an admitted call replaces such a state.
 #[tokio::test]
 async fn a_refused_call_leaves_states_of_older_settings_as_they_are() {
     let cluster = cluster().await;
@@ -265,8 +268,8 @@ async fn a_refusal_blocks_its_own_subject_and_charges_nothing_in_the_other_slot(
     }
 }
 
-/// If one slot refuses a reservation, the store makes no reservation in the other slot, regardless
-/// of the length of the queue there.
+/// If one slot refuses a reservation, the store must make no reservation in the other slot, even if
+/// the wait in the other slot would be short enough.
 #[tokio::test]
 async fn a_reservation_that_one_slot_refuses_books_nothing_in_the_other() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));

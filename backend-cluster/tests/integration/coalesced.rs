@@ -58,7 +58,8 @@ async fn calls_of_many_slots_are_counted_exactly() {
                 let charges = [Charge::new(&user, "s").tenant(&tenant)];
                 let decision = store.decide(Call::acquire(&charges)).await.unwrap();
                 single += usize::from(decision.is_allowed());
-                // The call is across two slots, so it is sent alone and not in a batch.
+                // The two charges are in two slots, so the store sends this call alone and not in a
+                // batch.
                 let charges = [Charge::new(&all, &tenant), Charge::new(&all, "everybody")];
                 let decision = store.decide(Call::acquire(&charges)).await.unwrap();
                 across += usize::from(decision.is_allowed());

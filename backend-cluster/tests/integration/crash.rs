@@ -21,7 +21,8 @@ const START: u64 = 1_790_002_800_000_000;
 /// The number of calls that are in flight when the client dies.
 const IN_FLIGHT: u64 = 16;
 
-/// A subject in the first half of the slots, and a subject in the second half of the slots.
+/// A subject whose slot is in the first half of all slots, and a subject whose slot is in the
+/// second half.
 const LOW: &str = "low-1";
 const HIGH: &str = "high-2";
 
@@ -83,8 +84,8 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
         // unfinished tasks never run again.
         let process = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         for number in 1..=IN_FLIGHT {
-            // Each client has its own connection, because an unanswered request blocks the
-            // connection on which it was sent.
+            // Each call has its own client and connection, because the fake node sends no further
+            // reply on the connection of an unanswered request.
             let client = halves.client(&clock);
             halves.high.says([Say::Admit, Say::Nothing]);
             let own = policies.clone();
@@ -92,9 +93,9 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
                 let charges = [Charge::new(&own[0], LOW), Charge::new(&own[1], HIGH)];
                 client.decide(Call::acquire(&charges)).await
             });
-            // The client charges the nodes `low` and `high` concurrently, so the test waits for
-            // both charges. If the next client peeked before `high` received the charge of this
-            // client, `high` would answer the peek with the reply to this charge.
+            // The fake node `high` sends its replies in order. The test waits until both nodes have
+            // received the charges of this client. Otherwise, the peek of the next client could get
+            // the reply `Nothing`, which belongs to the charges of this client.
             let is_charged = async || {
                 let is_charged = used(&observer, &policies[0]).await == number;
                 (is_charged && halves.high.has_said_all()).then_some(())
@@ -103,8 +104,8 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
         }
         process.shutdown_background();
 
-        // The charges of the calls in flight remain, so the policy admits less than its limit, and
-        // never more.
+        // The charges of the calls in flight remain. So the policy admits the rest of its limit,
+        // and nothing beyond the limit.
         let limit = policies[0].limit();
         let one = Charge::new(&policies[0], LOW);
         let rest = observer.decide(Call::acquire(&[one.cost(limit - IN_FLIGHT)])).await.unwrap();

@@ -39,7 +39,7 @@ async fn replicate(cluster: &Cluster, node: usize, tenant: &str) {
     assert_eq!(client.call(&["WAIT", "1", "9000"]).await.unwrap().text(), "1");
 }
 
-/// Disconnects a replica from its primary by a wrong password.
+/// Disconnects a replica from its primary: the replica gets a wrong password for the primary.
 async fn cut_off(replica: &Redis) {
     replica.command(&["CONFIG", "SET", "masterauth", "wrong"]).await.unwrap();
     replica.command(&["CLIENT", "KILL", "TYPE", "master"]).await.unwrap();
@@ -100,8 +100,8 @@ async fn a_primary_killed_under_load_is_replaced_and_calls_succeed_within_a_seco
         }
         lost += admitted.saturating_sub(used);
     }
-    // The cluster loses only writes that the primary had not sent to the replica, which are at most
-    // one call of each caller.
+    // The cluster loses only writes that the primary had not sent to its replica yet. These are at
+    // most one call of each of the 16 callers.
     assert!(lost <= 16, "{lost} admissions are lost");
     let served = events.iter().filter(|event| event.subject < 5 && event.is_allowed());
     let served =
@@ -130,8 +130,8 @@ async fn a_failover_loses_exactly_the_charges_that_no_replica_had() {
     let again = async || acquire(&store, &limit, &tenant).await.ok();
     let first = eventually(Duration::from_secs(1), "the store", again).await.unwrap();
     assert_eq!(first.verdicts()[0].remaining(), 100 - 61, "all 60 are kept, and none of the 25");
-    // In total, the cluster admits exactly 25 calls more than the limit, which are the lost
-    // charges.
+    // In total, the cluster admits 60 + 25 + 1 + 39 calls. This is 25 more than the limit of 100,
+    // because the cluster has lost 25 charges.
     admit(&store, &limit, &tenant, 39).await;
     assert!(acquire(&store, &limit, &tenant).await.unwrap().is_denied());
 }
@@ -186,8 +186,9 @@ async fn a_failover_that_an_operator_asks_for_loses_nothing_under_load() {
     println!("{} calls, {} errors: {errors:?}", events.len(), errors.len());
 }
 
-/// After the failover, the old primary is a replica and rejects writes. A store that still sends
-/// calls to it must find the new primary.
+/// The store makes no call during the failover. After it, the old primary is a replica and rejects
+/// writes. The store still sends its first call to the old primary, and must then find the new
+/// primary within a second.
 #[tokio::test]
 async fn a_store_that_slept_through_a_failover_finds_the_new_primary_at_its_first_call() {
     let cluster = with_replicas().await;

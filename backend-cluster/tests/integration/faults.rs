@@ -15,7 +15,7 @@ use crate::scene::{
 use tidegate_cluster::{Call, Charge, ClusterStore, ErrorKind, Store};
 use tidegate_test_servers::{Cluster, Data, Redis, eventually};
 
-/// The timeout of calls to the faulty node.
+/// The connect timeout and the response timeout of the store.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[tokio::test]
@@ -44,10 +44,12 @@ async fn b22_an_unknown_script_is_sent_again_while_another_node_is_dead() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
-/// Causes a fault of a node to which 4 callers make calls, while 16 other callers make calls to two
-/// healthy nodes. Returns the calls of the 16 callers after the fault.
+/// Makes calls to all three nodes, and causes a fault of the first node. 4 callers use the first
+/// node, and 16 callers use the two healthy nodes. Returns the calls that the 16 callers have made
+/// since the beginning of the fault.
 async fn calls_to_other_nodes(cluster: &Cluster, fault: impl AsyncFnOnce()) -> Vec<Event> {
-    // The timeouts are long enough for a busy machine, and short enough for the duration of a test.
+    // The timeouts are long enough for a busy machine. They are not longer, because the test waits
+    // for twice the timeout.
     let builder = builder(cluster).connect_timeout(TIMEOUT).response_timeout(TIMEOUT);
     let store = builder.build().unwrap();
     let subjects =
@@ -104,16 +106,16 @@ async fn an_unreachable_node_does_not_affect_calls_to_other_nodes() {
     let mut listener = None;
     let events = calls_to_other_nodes(&cluster, async || {
         cluster.node(0).kill().await.unwrap();
-        // The operating system accepts connections to this port, but no process answers on the
-        // connections.
+        // The operating system accepts connections to this port, but no process reads from them or
+        // answers.
         listener = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(0).port())).unwrap());
     })
     .await;
     assert_undisturbed(&events);
 }
 
-/// After a slot has moved, the store queries the nodes for the slot map, and the paused node does
-/// not answer.
+/// One node is paused while slots move. So the store queries the nodes for the slot map, and the
+/// paused node does not answer. Calls to the other nodes must still succeed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_node_does_not_affect_calls_to_other_nodes_while_slots_move() {
     let cluster = Cluster::start().await.unwrap();
@@ -137,8 +139,8 @@ async fn b42_a_call_to_a_paused_node_is_executed_at_most_once() {
     assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
     let before = command_count(cluster.node(1), "evalsha").await;
     cluster.node(1).pause().await.unwrap();
-    // The first call times out, so the store drops the connection. For the second call, no new
-    // connection can be made.
+    // The first call to the paused node times out, so the store drops the connection. The second
+    // call fails, because the store cannot make a new connection.
     for kind in [ErrorKind::Timeout, ErrorKind::Unavailable] {
         let error = acquire(&store, &wide(), &tenant).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
@@ -151,7 +153,7 @@ async fn b42_a_call_to_a_paused_node_is_executed_at_most_once() {
 }
 
 /// Guards against a defect of other clients of Redis Cluster. While a node was paused for one
-/// second, such a client sent a call five times, and the node executed the call five times.
+/// second, such a client sent the same call five times, and the node later executed it five times.
 #[tokio::test]
 async fn b42_a_batch_to_a_paused_node_is_executed_at_most_once_and_its_other_half_immediately() {
     let cluster = Cluster::start().await.unwrap();
@@ -210,7 +212,8 @@ async fn a_cluster_that_is_down_says_so_and_serves_again_when_it_is_up() {
     let tenant = tenant_at(&cluster, 2).await;
     assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
     cluster.node(0).kill().await.unwrap();
-    // The other nodes notice the failed node only after some time.
+    // The other nodes notice the failed node only after some time, so the test makes calls until a
+    // call fails.
     let failure = async || acquire(&store, &wide(), &tenant).await.err();
     let error = eventually(SOON, "CLUSTERDOWN", failure).await.unwrap();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -54,7 +54,8 @@ async fn an_id_of_a_call_across_slots_is_an_error_and_charges_nothing() {
     }
 }
 
-/// Calls with an id are sent alone, but the store executes the calls of the batch in order.
+/// The store sends each call with an id alone. It must still execute the calls in the order of the
+/// batch.
 #[tokio::test]
 async fn a_batch_with_ids_is_decided_in_order() {
     let (store, subjects) = scene().await;
@@ -94,7 +95,8 @@ async fn a_charge_across_slots_is_made_in_each_slot_and_its_amounts_are_in_order
         Charge::new(&p, &other).check_only(),
     ];
     let charged = store.decide(Call::new(Operation::Charge, &charges)).await.unwrap();
-    // The bucket refills one token per 9,600 s, and the maximum debt in 2^51 µs.
+    // The bucket refills one token per 9,600 s. Its debt must be repaid within 2^51 µs, so the debt
+    // has a maximum.
     let max = (1 << 51) / 9_600_000_000;
     assert_eq!(charged.amounts(), [20, max, 3, 0]);
     let refunded = store.decide(Call::new(Operation::Refund, &charges)).await.unwrap();
@@ -137,8 +139,8 @@ async fn an_acquire_up_to_a_cost_across_slots_is_unsupported() {
     }
 }
 
-/// The record of an id is in the slot of the call. The record moves with the slot, and is
-/// replicated together with the charges.
+/// The record of an id is in the slot of the call. So the record must move with the slot, and must
+/// be replicated together with the charges.
 #[tokio::test]
 async fn an_id_is_known_after_its_slot_has_moved_and_after_a_failover_that_kept_the_data() {
     let node = Redis::builder().password("secret");

@@ -19,8 +19,7 @@ use tokio::task::JoinSet;
 /// tested too.
 const LIMIT: u64 = 300;
 
-/// Returns several policies. The states of one tenant under these policies are in one slot, and
-/// have different keys.
+/// Returns several policies. For one tenant, their states have different keys in the same slot.
 fn policies() -> Vec<Policy> {
     let texts = [
         "window: fixed-window 300/10d anchored",
@@ -54,7 +53,7 @@ fn assert_exact(events: &[Event], subjects: usize) {
     }
 }
 
-/// Moves a slot from node to node, through all nodes and key by key, while callers use the keys.
+/// Moves a slot through all nodes, one key at a time, while callers use the keys.
 async fn move_slot_under_load(callers: usize) {
     let cluster = Cluster::start().await.unwrap();
     let store =
@@ -97,8 +96,8 @@ async fn a_slot_that_moves_under_64_callers_fails_and_forgets_nothing() {
     move_slot_under_load(64).await;
 }
 
-/// While a slot moves, the new node of the slot serves a key only if the client sends ASKING before
-/// each call.
+/// While a slot moves, its new node serves a key only if the client sends ASKING before the call.
+/// The store must decide each key on the node that has the key.
 #[tokio::test]
 async fn in_the_middle_of_a_move_each_key_is_decided_at_its_node() {
     let cluster = Cluster::start().await.unwrap();
@@ -131,7 +130,8 @@ async fn in_the_middle_of_a_move_each_key_is_decided_at_its_node() {
     }
 }
 
-/// A node replies TRYAGAIN to a call with two keys if it has only one of the two keys.
+/// A node replies TRYAGAIN to a call with two keys if it has only one of them. The call must fail
+/// with `Busy`, or succeed if both keys are on the same node in time.
 #[tokio::test]
 async fn keys_on_two_nodes_in_the_middle_of_a_move_are_decided_when_they_are_together() {
     let cluster = Cluster::start().await.unwrap();
@@ -152,8 +152,7 @@ async fn keys_on_two_nodes_in_the_middle_of_a_move_are_decided_when_they_are_tog
     assert_eq!(used(&store, &one, &tenant).await, 1);
     assert_eq!(used(&store, &other, &tenant).await, 1);
 
-    // The call begins shortly before the second key moves, and waits until both keys are on the
-    // same node.
+    // The call begins while its keys are on two nodes, and succeeds after the second key has moved.
     let (decision, moved) = tokio::join!(store.decide(Call::acquire(&both)), async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         cluster.finish_moving_slot(slot, 0).await
@@ -189,8 +188,8 @@ async fn a_node_that_joins_and_takes_slots_under_load_is_used_and_nothing_fails(
     assert!(decided > 100, "{decided} decisions at the new node");
 }
 
-/// The states of the two tenants are in two slots. If only one slot admits its charge, the store
-/// undoes the charge.
+/// Each call charges two tenants, whose states are in two slots. If only one slot admits its
+/// charge, the store must undo this charge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_across_tenants_charge_both_or_neither_while_one_slot_moves() {
     let cluster = Cluster::start().await.unwrap();
@@ -243,7 +242,7 @@ async fn a_moved_slot_costs_one_redirect() {
     for _ in 0..10 {
         assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
     }
-    // Only Redis 6.2 and later count redirects.
+    // Only Redis 6.2 and later count their error replies, such as MOVED.
     assert_eq!(crate::scene::error_count(cluster.node(0), "MOVED").await, 1);
     assert_eq!(used(&store, &wide(), &tenant).await, 11);
 }

@@ -1,4 +1,5 @@
-//! Tests of a hot tenant on a real cluster. Its limit is split over shards on all nodes.
+//! Tests of a tenant with many requests on a real cluster. The limit of the tenant is split over
+//! shards on all nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -106,7 +107,7 @@ async fn a_call_combines_a_sharded_and_an_unsharded_limit() {
         admitted += u64::from(decision.is_allowed());
     }
     assert_eq!(admitted, 15, "five users, three each");
-    // When the limit of a user refused a request, the charge of the request to the limit of the
-    // tenant was undone.
+    // Requests that the limit of a user refused were not charged to the tenant. So the limit of the
+    // tenant still admits 40 - 15 = 25 requests.
     assert_eq!(self::admitted(&clients, &hot, 400).await, 25);
 }

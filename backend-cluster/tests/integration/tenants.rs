@@ -148,7 +148,6 @@ async fn an_error_in_one_slot_leaves_nothing_charged_in_the_others() {
     assert_eq!(used(&store, charges[0]).await, 0);
 }
 
-/// Many concurrent callers charge two tenants in each call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn callers_that_charge_two_tenants_never_exceed_either_limit() {
     let store = builder().await.build().unwrap();
@@ -191,7 +190,7 @@ async fn callers_that_charge_two_tenants_never_exceed_either_limit() {
 }
 
 /// A call that is cancelled, for example by a timeout, must not remain charged in only one of its
-/// slots.
+/// two slots.
 #[tokio::test]
 async fn a_cancelled_call_across_slots_is_completed() {
     let store = builder().await.build().unwrap();

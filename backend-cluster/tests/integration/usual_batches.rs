@@ -1,5 +1,5 @@
-//! Tests of usual batches on a real cluster. The script for usual batches leaves some states to the
-//! general script.
+//! Tests of usual batches on a real cluster. The script for usual batches cannot decide calls on
+//! some states, so the general script decides these calls.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

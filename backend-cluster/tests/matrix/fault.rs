@@ -10,7 +10,7 @@ use crate::ledger::{Ledger, Outcome};
 use crate::load::Load;
 use crate::place::{Backend, Place};
 
-/// The duration of a temporary fault. A fault lasts longer than the timeout of a call.
+/// The duration of a temporary fault. It is longer than the response timeout of the stores.
 const SPAN: Duration = Duration::from_millis(700);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,8 @@ pub(crate) enum Fault {
     AnswersReset,
     /// The server executes calls, but all answers are dropped until the connections are reset.
     AnswersSwallowed,
-    /// From the beginning of the fault on, the callers wait at most 9 ms for each answer.
+    /// From the beginning of the fault on, each answer is late by 4 ms, and the callers wait at
+    /// most 9 ms for each answer.
     CallersGiveUp,
     /// Calls alternate between two settings of the same policy, as during a rollout. The
     /// connections and servers have no fault.
@@ -94,8 +95,8 @@ impl Fault {
                 proxy.set(Mode::SwallowAnswers).await.unwrap();
                 sleep(SPAN).await;
                 proxy.set(Mode::Pass).await.unwrap();
-                // The connections are reset, because a connection with missing bytes cannot be used
-                // again.
+                // The proxy has dropped answers on the open connections, so the store cannot use
+                // these connections again.
                 proxy.cut(End::Reset);
             }
             Self::CallersGiveUp => {
@@ -104,8 +105,8 @@ impl Fault {
                 proxy.set(mode).await.unwrap();
                 proxy.cut(End::Close);
                 load.set_impatient(true);
-                // From now on, the store must decide some calls, even though the callers do not
-                // wait long.
+                // From this time on, the store must decide some calls, even though each caller
+                // waits at most 9 ms.
                 let end = Instant::now();
                 sleep(SPAN).await;
                 return end;
@@ -131,8 +132,8 @@ impl Fault {
         }
     }
 
-    /// Checks the calls since `since`. Returns violations of properties that apply only to one kind
-    /// of fault.
+    /// Checks the calls that started at or after `since`. Returns violations of a property that
+    /// applies only to this kind of fault.
     pub(crate) fn violations(self, ledger: &Ledger, since: Instant) -> Vec<String> {
         if self != Self::ClosedWhileIdle {
             return vec![];

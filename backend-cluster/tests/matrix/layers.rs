@@ -45,8 +45,8 @@ impl Layers {
     pub(crate) fn delay(self) -> Duration {
         match self {
             Self::None | Self::Timeout => Duration::ZERO,
-            // A probe that is in flight at the end of the fault possibly fails, and the circuit
-            // opens once more.
+            // If the breaker probes the store at the end of the fault, the probe possibly fails.
+            // Then the circuit opens once more.
             _ => OPEN_FOR * 2,
         }
     }

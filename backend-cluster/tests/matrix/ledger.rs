@@ -1,4 +1,4 @@
-//! A ledger of all calls, which compares the outcome of each call for its caller with the states on
+//! A ledger of all calls. It compares the outcome that the caller of a call sees with the states on
 //! the servers.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::fault::Fault;
 
-/// The result of a call, as its caller sees the result.
+/// The result of a call for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Admitted,
@@ -50,7 +50,7 @@ pub(crate) struct Entry {
     pub(crate) outcome: Outcome,
 }
 
-/// All calls of a row of the matrix.
+/// All calls of a row of the matrix. A row is one combination of layers, store and fault.
 pub(crate) struct Ledger {
     tenant: String,
     /// A second tenant, if the store is a cluster. The slot of this tenant is on another node than
@@ -58,8 +58,8 @@ pub(crate) struct Ledger {
     other_tenant: Option<String>,
     /// The policy for subjects that only one call uses.
     own: Policy,
-    /// The settings of the policy for the subject that many calls share. Calls alternate between
-    /// several settings.
+    /// The policy for the subject that many calls share. If there are several settings of the
+    /// policy, the calls alternate between them.
     shared: Vec<Policy>,
     next: AtomicUsize,
     entries: Mutex<Vec<Entry>>,
@@ -99,7 +99,7 @@ impl Ledger {
         first..first + count
     }
 
-    /// Makes the calls with these numbers, in one batch if there are several.
+    /// Makes the calls with the given numbers. If there are several calls, they form one batch.
     pub(crate) async fn call(
         &self,
         store: &dyn Store,
@@ -216,7 +216,7 @@ async fn shared_used(observer: &dyn Store, policy: &Policy, tenant: &str) -> u64
     used(observer, policy, tenant, &["shared".to_owned()]).await[0]
 }
 
-/// Returns the used amount of the limit for each subject.
+/// Returns, for each subject, the used amount of its limit.
 async fn used(
     observer: &dyn Store,
     policy: &Policy,
@@ -231,7 +231,7 @@ async fn used(
     answers.map(|answer| policy.limit() - answer.unwrap().verdicts()[0].remaining()).collect()
 }
 
-/// Tests the ledger itself, with entries that contradict the states on the server.
+/// Tests the ledger itself: it must report each entry that contradicts a state on the server.
 #[tokio::test]
 async fn an_entry_that_contradicts_the_server_is_reported() {
     for (charges, outcome, finding) in [
@@ -256,8 +256,8 @@ async fn an_entry_that_contradicts_the_server_is_reported() {
             let (number, tenant) = if across { (ACROSS + 1, "u") } else { (2, "t") };
             let (policy, subject) = (&ledger.own, subject_for(number));
             if across {
-                // The entry agrees with the state in the first slot, and contradicts only the state
-                // in the second slot.
+                // For a call across slots, the state in the first slot is right, and only the state
+                // in the second slot contradicts the entry.
                 let right = u64::from(outcome == Outcome::Admitted);
                 let first = [Charge::new(policy, &subject).tenant("t").cost(right)];
                 let _ = store.decide(Call::acquire(&first)).await.unwrap();

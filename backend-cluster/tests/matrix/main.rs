@@ -7,11 +7,11 @@
 //! | stores | one Redis, the primary of a Sentinel group, a node of a cluster |
 //! | faults | the variants of [`Fault`] |
 //!
-//! A row of the matrix is one combination. In each row, callers make calls before, during and after
-//! the fault: single calls, batches, and, on a cluster, calls across slots. Most calls have a
-//! subject that no other call uses. After the fault, the test reads the states of all subjects
-//! directly from the servers. So the [`Ledger`](ledger::Ledger) knows for each call whether it was
-//! charged. The test checks these properties:
+//! A row of the matrix is one combination of layers, store and fault. In each row, callers make
+//! calls before, during and after the fault: single calls, batches, and, on a cluster, calls across
+//! slots. Most calls have a subject that no other call uses. After the fault, the test reads the
+//! states of all subjects directly from the servers. So the [`Ledger`](ledger::Ledger) knows for
+//! each call whether it was charged. The test checks these properties:
 //!
 //! * No call is charged twice.
 //! * Every admitted call is charged.
@@ -49,27 +49,30 @@ use place::{Backend, Place};
 /// the stores.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The maximum additional time between the end of a fault and the first decision of the store.
+/// The maximum time between the end of a fault and the first decision of the store, in addition to
+/// the response timeout.
 const RECOVERY: Duration = Duration::from_millis(200);
 
 /// The additional delay that is allowed because the machine is possibly busy.
 const MARGIN: Duration = Duration::from_millis(800);
 
-/// The maximum number of connections that a store makes in a row of the matrix. The store pauses
-/// between attempts to connect, regardless of the number of callers, so it needs only a few.
+/// The maximum number of connections that a store makes during a fault and the recovery. The store
+/// pauses between attempts to connect, regardless of the number of callers, so it needs only a few
+/// connections.
 const MAX_CONNECTIONS: u64 = 60;
 
 /// The time for which the callers make calls before the fault, and again after the store has
 /// recovered.
 const CALM: Duration = Duration::from_millis(100);
 
-/// The maximum number of attempts for a row in which the store recovers too late. Such a row is
-/// repeated, because a machine that stalls for a second has the same effect. A violation that the
-/// ledger reports fails the test, even if a later attempt succeeds.
+/// The maximum number of attempts for a row of the matrix in which the store recovers too late.
+/// Such a row is repeated, because a late recovery can also mean that the machine stalled for a
+/// second. A violation that the ledger reports fails the test, even if a later attempt succeeds.
 const ATTEMPTS: usize = 3;
 
-/// Runs one row of the matrix. Returns the violations, and the time until the store decided again.
-/// The time is `None` if it is longer than the bound.
+/// Runs one row of the matrix: one combination of layers, store and fault. Returns the violations,
+/// and the time until the store decided again. The time is `None` if the store did not decide again
+/// in time.
 async fn row(
     place: &Place,
     layers: Layers,
@@ -102,8 +105,8 @@ async fn row(
     (findings, took)
 }
 
-/// Runs all rows of a store. Each composition of layers has its own servers, which run its rows one
-/// after another.
+/// Tests all compositions of layers under all faults, on one kind of store. Each composition has
+/// its own servers, and the faults follow one another on these servers.
 async fn all_rows(backend: Backend) {
     let mut lanes = JoinSet::new();
     for layers in Layers::ALL {

@@ -1,4 +1,5 @@
-//! The servers of a row of the matrix, and the stores that connect to these servers.
+//! The servers for the rows of the matrix (combinations of layers, store and fault), and the stores
+//! that connect to these servers.
 
 use std::time::Duration;
 
@@ -14,14 +15,15 @@ pub(crate) enum Backend {
     Cluster,
 }
 
-/// The servers of a row. The store under test reaches one of them through a proxy.
+/// The servers for some rows of the matrix. The store under test reaches one of the servers through
+/// a proxy.
 pub(crate) struct Place {
     servers: Servers,
     pub(crate) proxy: Proxy,
     /// The tenant of the calls. In a cluster, the node behind the proxy serves the slot of this
     /// tenant.
     pub(crate) tenant: String,
-    /// A second tenant, if the store is a cluster. Another node serves the slot of this tenant.
+    /// A second tenant on another node, if the store is a cluster.
     pub(crate) other_tenant: Option<String>,
 }
 
@@ -31,7 +33,7 @@ enum Servers {
     Cluster(Cluster),
 }
 
-/// The name of the Sentinel group that consists of the proxy.
+/// The name of the Sentinel group whose primary is the proxy.
 const GROUP: &str = "behind-the-proxy";
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -71,16 +73,16 @@ impl Place {
         self.node().command(&["CONFIG", "SET", name, value]).await.unwrap();
     }
 
-    /// Makes the Sentinels or the other nodes announce the address of the proxy instead of the
+    /// Makes the Sentinels or the cluster nodes announce the address of the proxy instead of the
     /// address of the server.
     async fn lead_through_the_proxy(&self) {
         let port = self.proxy.port().to_string();
         match &self.servers {
             Servers::Redis(_) => {}
             Servers::Sentinel(group) => {
-                // The replica is killed, because the Sentinels would otherwise fail over to the
-                // replica. Then each Sentinel removes the original group and monitors the proxy as
-                // a new group.
+                // The replica is killed, so that the Sentinels do not fail over to it. Then each
+                // Sentinel removes the original group, and monitors the proxy as the primary of a
+                // new group.
                 group.nodes()[1].kill().await.unwrap();
                 for sentinel in group.sentinels() {
                     let remove = ["SENTINEL", "REMOVE", group.master_name()];
@@ -145,8 +147,8 @@ impl Place {
         }
     }
 
-    /// Returns one store for each tenant. These stores use the keys of the store under test, but do
-    /// not connect through the proxy.
+    /// Returns one store for each tenant. These stores read the states of the store under test, and
+    /// do not connect through the proxy.
     pub(crate) fn observers(&self, prefix: &str) -> Vec<Box<dyn Store>> {
         let mut nodes = vec![self.node()];
         if let Servers::Cluster(cluster) = &self.servers {

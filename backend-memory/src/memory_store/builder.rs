@@ -8,8 +8,8 @@ use crate::lock::PaddedLock;
 use crate::shard::Shard;
 use crate::shared::{Shared, WhenFull};
 
-/// The approximate number of states per part of the store (shard). It is small, so that the table
-/// of a shard grows within a fraction of a millisecond.
+/// The approximate number of states per part of the store (shard). The number is small, so that the
+/// table of a shard grows within a fraction of a millisecond.
 const KEYS_PER_SHARD: usize = 4096;
 
 /// A builder for [`MemoryStore`].

@@ -1,8 +1,8 @@
 //! The fast path decides an `Acquire` of one charge.
 //!
-//! [`decide_by`](MemoryStore::decide_by) is inlined into the callers of
-//! [`MemoryStore::decide_now`], `Store::decide` and `Limiter::acquire`. The first function in this
-//! table that can decide a charge decides it:
+//! [`decide_by`](MemoryStore::decide_by) is the entry to this path. It is inlined into the code
+//! that calls [`MemoryStore::decide_now`], `Store::decide` or `Limiter::acquire`. The first
+//! function in this table that can decide the charge decides it:
 //!
 //! | function | code | decides if |
 //! |---|---|---|
@@ -32,18 +32,16 @@
 //! register is spilled or if the decision is built in memory. The module `engine::fast` of the core
 //! explains the structure. These are the main points:
 //!
-//! * The algorithm is a type parameter (`A: PackedAlgorithm`), and each algorithm has its own call
-//!   of `answer`. If the code paths of several algorithms merged before `answer`, the decision
-//!   would be written to memory.
-//! * Functions that are not inlined take scalars, because a reference to the [`Call`] would force
-//!   the `Call` into memory. Such functions are called in tail position, because values that are
-//!   used after a function call are spilled.
+//! * The algorithm is a type parameter (`A: PackedAlgorithm`), and `decide_by` passes the decision
+//!   to its caller (the closure `answer`) separately for each algorithm. If the algorithms shared
+//!   one call of `answer`, the decision would be written to memory.
+//! * A function that is not inlined takes scalars, because a reference to the [`Call`] would force
+//!   the `Call` into memory. Its caller calls it last (in tail position), because values that are
+//!   used after the call are spilled.
 //! * [`decide_out_of_line`](MemoryStore::decide_out_of_line) returns the type [`OutOfLine`], for
 //!   the reason in the comment on that type.
-//! * The enum [`Attempt`] is about as fast as a `Result<FastOutcome, Option<Lookup>>`. For a hot
-//!   key, a call through the store executes 279 instructions with the enum, and 276 with the
-//!   `Result`. A call through a limiter executes 269 instructions with the enum, and 275 with the
-//!   `Result`.
+//! * The enum [`Attempt`] is about as fast as the type `Result<FastOutcome, Option<Lookup>>`. With
+//!   either type, a call with a hot key executes 269 to 279 instructions.
 //!
 //! `try_acquire_by_rule` does a part of the work of `acquire_single`, but does it faster. Without
 //! `try_acquire_by_rule`, a call with one hot key costs more:
@@ -73,16 +71,16 @@ use crate::lock::PaddedLock;
 use crate::shard::{MissReason, Shard};
 use crate::slot::{AnyKey, KeyQuery};
 
-// If this function returned a `Result<Decision, Error>`, the compiler would let it write into the
-// memory for its caller's result. Then the inline path would also use that memory, and would build
-// the decision in memory even if the caller does not read it.
+// This type is not a `Result<Decision, Error>`. With a `Result`, the compiler would let
+// `decide_out_of_line` write into the memory for its caller's result. Then `decide_inline` would
+// also build each decision in this memory, even if the decision is not read.
 struct OutOfLine {
     decision: Result<Decision, Error>,
     _time: Timestamp,
 }
 
 /// The result of a lookup that did not decide a charge: the locked shard, the hash of the charge's
-/// key, and the reason.
+/// key, and the reason why the charge was not decided.
 struct Lookup<'a> {
     shard: ShardGuard<'a>,
     hash: u64,
@@ -95,9 +93,9 @@ enum Attempt<'a> {
     /// The shard was locked and the key was looked up, but the charge was not decided and no state
     /// was changed.
     Undecided(Lookup<'a>),
-    /// The shard is not locked, and no state was changed. Possible reasons are a long key, a lock
-    /// that another thread holds, and a sweep that is due. Calls with several policies and some
-    /// charges to logs are not tried either.
+    /// The shard is not locked, and no state was changed. Possible reasons: the key is long,
+    /// another thread holds the lock, a sweep is due, the call has several policies, or the charge
+    /// is to a log.
     NotTried,
 }
 
@@ -231,7 +229,8 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Decides a call with one charge per policy, all with the same tenant, subject and cost.
-    /// `lookup` is `Some` if an earlier attempt has locked the shard of the only charge.
+    /// `lookup` is `Some` if the call has a single charge, and an attempt to decide it has already
+    /// locked its shard.
     #[inline(never)]
     fn decide_out_of_line(
         &self,

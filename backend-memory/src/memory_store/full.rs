@@ -20,8 +20,8 @@ impl<C: Clock> MemoryStore<C> {
         if let Some(decision) = self.acquire_multi(call, time) {
             return Ok(decision);
         }
-        // The full path checks the call, because the faster paths leave every call that is not
-        // valid to the full path.
+        // The faster paths leave every call that is not valid to the full path, so the full path
+        // must check the call.
         call.check()?;
         let mut last = self.decide_locked(call, time);
         for _ in 1..MAX_ATTEMPTS {
@@ -67,7 +67,7 @@ impl<C: Clock> MemoryStore<C> {
             shared: &self.shared,
             now,
             // An operation that cannot be refused (a block, or a charge beyond the limit) possibly
-            // writes records that cannot be packed.
+            // writes records that do not fit into the two words of a packed record.
             may_box: !call.operation.can_be_refused(),
             is_of_hold: call.operation.is_of_hold(),
             unpacked: None,
@@ -89,12 +89,11 @@ impl<C: Clock> MemoryStore<C> {
         (decision, missing_bytes)
     }
 
-    /// Evicts entries that use the heap, until `bytes` more bytes fit into the heap budget. The
-    /// entries of all shards that expire first are evicted first. The entries for the charges of
+    /// Evicts entries that use the heap, until `bytes` more bytes fit into the heap budget. Each
+    /// step evicts from the shard whose heap entry expires first. The entries for the charges of
     /// `call` are kept. Returns `false` if the bytes cannot fit.
-    // The heap budget applies to the whole store. The shard of a new entry possibly has no entries
-    // that use the heap, while other shards have such entries. The function locks one shard at a
-    // time.
+    // The heap budget applies to the whole store, so the function also evicts from other shards
+    // than the shard of the new entry. It locks one shard at a time.
     #[cold]
     #[inline(never)]
     fn evict_heap_entries(&self, bytes: usize, call: &Call<'_>, now: u64) -> bool {

@@ -36,16 +36,16 @@ pub(super) struct LockedCall<'s> {
     pub(super) shared: &'s Shared,
     pub(super) slots: SmallVec<[ChargeSlot<'s>; 4]>,
     pub(super) now: u64,
-    /// Whether the call can write records that are not packed. Acquires usually write packed
-    /// records.
+    /// Whether the call can write records that do not fit into the two words of a packed record.
+    /// Acquires usually write packed records.
     pub(super) may_box: bool,
     pub(super) is_of_hold: bool,
-    /// The last record that [`get`](Records::get) has unpacked, because `get` returns a reference
-    /// to it.
+    /// The record that [`get`](Records::get) unpacked last. It is stored here, because `get`
+    /// returns a reference to it.
     pub(super) unpacked: Option<Record>,
     /// The bytes that this call has reserved in the heap budget. `drop` releases them.
     pub(super) reserved: usize,
-    /// The number of bytes that did not fit into the heap budget, or `None` if all bytes did.
+    /// The number of bytes that did not fit into the heap budget, or `None` if all bytes fit.
     pub(super) missing_bytes: Option<usize>,
 }
 

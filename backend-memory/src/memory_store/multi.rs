@@ -1,5 +1,5 @@
-//! The path for acquires of several charges, all with short keys, and all to packed states or to
-//! states that do not exist yet.
+//! The path for acquires of several charges. Each key must be short, and each state must be packed
+//! or not exist yet.
 //!
 //! Most requests with several policies take this path. The path evaluates each charge on the packed
 //! state, and writes the results if all enforced policies admit their charges. The [full
@@ -16,8 +16,8 @@ use crate::key::ShortKey;
 use crate::shard::Shard;
 use crate::slot::Slot;
 
-/// The maximum number of charges of a call for which this path is used. The path compares all
-/// charges with each other.
+/// The maximum number of charges of a call on this path. It bounds the work, because the path
+/// compares each charge with all other charges.
 const MAX_CHARGES: usize = 64;
 
 type Few<T> = SmallVec<[T; 4]>;
@@ -31,14 +31,15 @@ struct ChargeKey<'a> {
     shard: usize,
 }
 
-/// Locked shards with their numbers, and the number of another shard that must be swept.
+/// The locked shards with their numbers, and the number of another shard to sweep, if a sweep is
+/// due.
 type LockedShards<'a> = (Few<(usize, ShardGuard<'a>)>, Option<usize>);
 
-/// An evaluated charge, and the slot of the table for the new state.
+/// The evaluation of a charge, and the position of the charge's record.
 struct Evaluated {
     /// The position of the shard among the locked shards.
     shard: usize,
-    /// `None` if the charge has no record yet.
+    /// The slot of the record in the table, or `None` if the charge has no record yet.
     slot: Option<usize>,
     evaluation: Evaluation,
 }
@@ -58,8 +59,9 @@ impl ChargeKey<'_> {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Makes all charges of the call if every enforced policy admits its charge, and otherwise
-    /// none. Returns `None` and changes nothing if the call needs the full path.
+    /// Makes all charges of the call if every enforced policy admits its charge. Makes no charge if
+    /// an enforced policy denies. Returns `None` and changes nothing if the call needs the full
+    /// path.
     pub(super) fn acquire_multi(&self, call: &Call<'_>, time: Timestamp) -> Option<Decision> {
         if call.id.is_some() {
             return None;
@@ -113,8 +115,8 @@ impl<C: Clock> MemoryStore<C> {
         })))
     }
 
-    /// Writes the new states of all charges. Some of the charges have no record yet. Returns `None`
-    /// and writes nothing if a shard has no room for a new record.
+    /// Writes the new states of all charges of a call in which some charges have no record yet.
+    /// Returns `None` and writes nothing if a shard has no room for a new record.
     #[inline(never)]
     fn write_new(
         &self,
@@ -127,7 +129,8 @@ impl<C: Clock> MemoryStore<C> {
             if !evaluated.iter().any(|own| own.shard == at && own.is_new()) {
                 continue;
             }
-            // An existing record that has expired is possibly removed, and is then missing.
+            // `make_room` can remove an expired record of this call. Then the record must be
+            // inserted again, so `missing` counts the record too.
             let missing = |shard: &Shard| {
                 let own = keys.iter().zip(evaluated).filter(|(_, own)| own.shard == at);
                 let written = own.filter(|(_, own)| own.evaluation.after().is_some());
@@ -140,7 +143,7 @@ impl<C: Clock> MemoryStore<C> {
         }
         for (key, Evaluated { shard, evaluation, .. }) in keys.iter().zip(evaluated) {
             if let (Some((_, shard)), Some(after)) = (shards.get_mut(*shard), evaluation.after()) {
-                // `make_room` possibly moved or removed the record.
+                // `make_room` possibly moved or removed the record, so `put` looks it up again.
                 shard.put(key.hash, key.key, key.charge.policy, after, &self.shared);
             }
         }

@@ -41,7 +41,8 @@ impl Progress {
         self.0.store(stage, Ordering::Relaxed);
     }
 
-    /// Names the step that an attempt did not complete in time.
+    /// Describes, for an error message, the step that an attempt to connect did not complete in
+    /// time.
     pub(super) fn missing(&self, address: &ConnectionAddr) -> &'static str {
         let encrypts = matches!(address, ConnectionAddr::TcpTls { .. });
         match self.0.load(Ordering::Relaxed) {

@@ -6,14 +6,15 @@
 /// slots are on one node: about 6 MB. A script replies with about 50 bytes per charge.
 pub(super) const MAX_ANSWER: u64 = 16 << 20;
 
-/// The maximum length of a line of a reply, such as an error. After each read, the parser searches
-/// an incomplete line again from its start, so the maximum bounds this work.
+/// The maximum length of a line of a reply, such as an error. After each read, the parser of the
+/// Redis client searches an incomplete line again from its start. The maximum bounds this work.
 const MAX_LINE: u64 = 1 << 20;
 
 /// The length of the shortest RESP value, such as `_\r\n`.
 const MIN_VALUE: u64 = 3;
 
-/// Counts replies by the lengths that RESP (2 or 3) contains, without storing the bytes.
+/// A counter of replies. It finds the end of a reply by the lengths that RESP (version 2 or 3)
+/// contains, and does not store the bytes.
 ///
 /// The counter does not detect input that is not RESP, because the parser of the Redis client
 /// rejects such input.
@@ -38,14 +39,14 @@ struct Head {
     length: u64,
 }
 
-/// An error: a reply is longer than [`MAX_ANSWER`], or has a line that is longer than [`MAX_LINE`].
-/// The error is detected before the whole reply has arrived.
+/// The error for a reply that is longer than [`MAX_ANSWER`], or has a line that is longer than
+/// [`MAX_LINE`]. The counter returns this error before the whole reply has arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
 impl Answers {
-    /// Counts the replies that end in `bytes`, which follow the bytes of the previous call of this
-    /// function.
+    /// Counts the replies whose last byte is in `bytes`. `bytes` must continue the stream after the
+    /// bytes of the previous call of this function.
     pub(super) fn count(&mut self, mut bytes: &[u8]) -> Result<u64, TooLong> {
         let mut answers = 0;
         while let [byte, rest @ ..] = bytes {
@@ -71,7 +72,8 @@ impl Answers {
         self.check(0)
     }
 
-    /// Returns an error if at least `more` further bytes make the reply too long.
+    /// Returns an error if the current reply exceeds [`MAX_ANSWER`] when `more` further bytes
+    /// follow.
     fn check(&self, more: u64) -> Result<(), TooLong> {
         if self.length.saturating_add(more) > MAX_ANSWER { Err(TooLong) } else { Ok(()) }
     }
@@ -100,8 +102,8 @@ impl Answers {
         Ok(false)
     }
 
-    /// Processes the first line of a value, which is complete. Returns `true` if the reply ends
-    /// with this line.
+    /// Processes the complete first line of a value. Returns `true` if the reply ends with this
+    /// line.
     fn end_head(&mut self, Head { kind, number, is_negative, .. }: Head) -> Result<bool, TooLong> {
         let values = match kind {
             _ if is_negative => 0,
@@ -112,8 +114,8 @@ impl Answers {
             }
             b'*' | b'~' | b'>' => number,
             b'%' => number.saturating_mul(2),
-            // In RESP3, attributes precede the value to which they belong, so one more value
-            // follows.
+            // RESP3 attributes are pairs before the value to which they belong, so count this value
+            // too.
             b'|' => number.saturating_mul(2).saturating_add(1),
             _ => 0,
         };

@@ -45,14 +45,14 @@ impl Credentials {
     /// credentials of the provider.
     ///
     /// Some services close a connection when its token has expired, or some hours after the login.
-    /// Choose a time that is shorter than the time of the service. If the provider or the login
-    /// fails, the store tries again every 10 s, and keeps the connection until the server closes
-    /// it. By default, the store does not log in again.
+    /// Set a shorter time, so that the store logs in again before the service closes the
+    /// connection. If the provider or the login fails, the store tries again every 10 s, and keeps
+    /// the connection until the server closes it. By default, the store does not log in again.
     pub fn renew_after(self, span: Duration) -> Self {
         Self { renew_after: Some(span.max(MIN_RENEWAL)), ..self }
     }
 
-    /// Returns the settings of the server with these credentials.
+    /// Returns the settings `server` with the user and the password of these credentials.
     pub(super) fn apply_to(&self, server: ConnectionInfo) -> ConnectionInfo {
         with_login(server, self.user.as_deref(), Some(&self.password))
     }

@@ -31,9 +31,9 @@ pub fn call_error(server: &str, error: RedisError) -> Error {
     if is_refused { failed.definitely_not_charged() } else { failed }
 }
 
-/// Returns `true` if the server refused the command before it executed any part of the command. If
-/// a script lacks a permission, the text of the error mentions the script, and the script has
-/// possibly written something before.
+/// Returns `true` if the server refused the command and executed no part of it. If a script lacked
+/// a permission, returns `false`, because the script possibly wrote something before. The text of
+/// this error contains the word "script".
 fn is_refused_as_a_whole(error: &RedisError) -> bool {
     let is_single = error.detail().is_some_and(|detail| !detail.contains("script"));
     is_single && matches!(error.code(), Some("NOAUTH" | "NOPERM"))
@@ -46,7 +46,7 @@ pub(super) fn no_answer(server: &str, within: Duration) -> Error {
     Error::new(ErrorKind::Timeout, message)
 }
 
-/// Describes the refusal of a server, for the message of an error of kind `kind`.
+/// Returns the words after `Redis at {server}` in the message of an error of kind `kind`.
 fn refusal(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::ReadOnly => "refuses writes",
@@ -106,7 +106,7 @@ impl ConnectError {
         Self { kind, message: message.into(), cause: None }
     }
 
-    /// Creates the error for a failure of the system during an attempt to connect.
+    /// Creates the error for an attempt to connect that failed with an I/O error.
     pub(super) fn from_io(peer: &Peer, what: &str, error: &io::Error) -> Self {
         let message = format!("cannot connect to {peer}: {what}");
         Self::new(ErrorKind::Unavailable, message).because(printable(error))
@@ -148,7 +148,7 @@ pub(super) fn unreachable(error: &io::Error) -> &'static str {
 /// `head` contains the first bytes that the server sent. This function reads the server's error
 /// line from `head`, because `error` says only that the server refused the login. A server that
 /// refuses all connections also sends an error line, instead of its first reply. `encryption` is
-/// the error of TLS, or `None` if TLS did not cause the failure.
+/// the error of TLS, or `None` if the login failed for another reason than TLS.
 pub(super) fn login_error(
     peer: &Peer,
     head: &[u8],
@@ -178,14 +178,14 @@ pub(super) fn login_error(
     setup_error(peer, error)
 }
 
-/// Returns the error of a command that failed while the connection was set up.
+/// Returns the error of a command that failed while the store set up a connection.
 pub(super) fn setup_error(peer: &Peer, error: &RedisError) -> ConnectError {
     let kind = kind_when_connecting(kind_of(error));
     let message = format!("cannot connect to {peer}: {}", refused_because(kind));
     ConnectError::new(kind, message).because(Cause(error.clone()))
 }
 
-/// Returns an error if the first bytes of the server say that a login is required.
+/// Returns an error if `head`, the first bytes that the server sent, says that a login is required.
 pub(super) fn missing_login(peer: &Peer, head: &[u8]) -> Option<ConnectError> {
     let line = refused_login(head).filter(|line| line.starts_with("NOAUTH"))?;
     Some(refusal_error(peer, &line))
@@ -199,7 +199,8 @@ fn refusal_error(peer: &Peer, line: &str) -> ConnectError {
     ConnectError::new(kind, message).because(printable(&line))
 }
 
-/// Returns the kind of an error that occurs before any call was sent.
+/// Returns the kind for an attempt to connect that failed with an error of kind `kind`. Most kinds
+/// become [`ErrorKind::Unavailable`].
 fn kind_when_connecting(kind: ErrorKind) -> ErrorKind {
     match kind {
         ErrorKind::Busy | ErrorKind::UnsupportedServer | ErrorKind::Misconfigured => kind,
@@ -216,8 +217,8 @@ fn refused_because(kind: ErrorKind) -> &'static str {
 }
 
 /// Returns the error line with which a server refused the login or the connection. Returns `None`
-/// if there is no such line. The store does not need the command that sets the client's name, so an
-/// error of that command is ignored.
+/// if `head` contains no such line. The function ignores errors of the command that sets the
+/// client's name, because the store does not need this command.
 fn refused_login(head: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(head);
     let mut errors = text.lines().filter_map(|line| line.strip_prefix('-'));
@@ -228,13 +229,14 @@ fn refused_login(head: &[u8]) -> Option<String> {
     errors.find(is_needed).map(str::to_owned)
 }
 
-/// Names the protocol of a reply that is not from Redis. Returns `None` if the reply is possibly
-/// from Redis.
+/// Describes, for an error message, a reply that is not in the protocol of Redis. Returns `None` if
+/// the reply is possibly from Redis.
 fn foreign_protocol(head: &[u8]) -> Option<String> {
     const SHOWN: usize = 60;
     match head {
         [] => None,
-        // These are the first bytes of a TLS record: an alert, or a part of the handshake.
+        // A reply that begins with these bytes is a TLS record: an alert, or a part of the
+        // handshake.
         [0x15 | 0x16, 3, ..] => Some("it uses TLS; its URL must begin with `rediss://`".into()),
         [b'+' | b'-' | b':' | b'$' | b'*' | b'_' | b'#' | b',' | b'(', ..] => None,
         [b'!' | b'=' | b'%' | b'~' | b'|' | b'>', ..] => None,
@@ -317,7 +319,7 @@ fn kind_of(error: &RedisError) -> ErrorKind {
     }
 }
 
-/// Returns the kind of an error by its first word.
+/// Returns the kind of a server's error. `code` is the first word of the error, such as `READONLY`.
 fn kind_of_code(code: &str, detail: &str) -> ErrorKind {
     match code {
         "READONLY" | "MISCONF" | "NOREPLICAS" | "MASTERDOWN" => ErrorKind::ReadOnly,
@@ -350,8 +352,8 @@ fn kind_of_text(detail: &str) -> ErrorKind {
         return ErrorKind::UnsupportedServer;
     }
     let refusals = [
-        // Redis reports with these texts that a script lacks a permission. Redis 7.2 changed the
-        // text.
+        // If a script lacks a permission, the error contains one of the next two texts. Redis 7.2
+        // changed the text.
         "user executing the script can't",
         "ACL failure in script",
         "DB index is out of range",

@@ -29,7 +29,7 @@ impl fmt::Debug for GivenConnection {
     }
 }
 
-/// The client's connection that carries a call.
+/// A connection of the Redis client on which the store sends a call.
 pub(super) enum Channel {
     /// A connection that the store has made.
     Own(MultiplexedConnection),

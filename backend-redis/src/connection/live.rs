@@ -39,7 +39,8 @@ impl LiveConnection {
         Self { connection, activity, since, renew_after, server }
     }
 
-    /// Wraps a connection that the application has made. The store cannot observe its bytes.
+    /// Wraps a connection that the application has made. The store cannot observe the bytes of such
+    /// a connection.
     pub(super) fn existing(given: &GivenConnection) -> Self {
         let (activity, since) = (Arc::new(Activity::new()), Instant::now());
         let server = Arc::from("an unknown address (existing connection)");
@@ -50,14 +51,15 @@ impl LiveConnection {
         &self.server
     }
 
-    /// Sends a command on a connection while no task runs the connection's driver yet.
+    /// Sends a command on a new connection for which no task runs the driver yet. While this
+    /// function waits for the reply, it runs the driver itself.
     pub(super) async fn query<T: FromRedisValue>(
         &mut self,
         driver: &mut Driver,
         command: &Cmd,
     ) -> RedisResult<T> {
-        // The reply and the end of the connection possibly arrive together. `select` polls the
-        // query first, so the reply is not lost.
+        // If the reply and the end of the connection arrive together, `select` returns the reply,
+        // because it polls the command first.
         match select(pin!(command.query_async(&mut self.connection)), driver).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),

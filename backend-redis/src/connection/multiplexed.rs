@@ -22,22 +22,22 @@ use super::live::{Driver, LiveConnection};
 use super::source::Source;
 use super::stream::{Activity, Counts};
 
-/// The pauses after failed attempts to connect. With each failure, the pause doubles, from the
-/// first pause up to the longest pause.
+/// The first and the longest pause after a failed attempt to connect. The pause doubles with each
+/// failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The minimum age of a connection that is dropped because the server refuses writes.
 ///
 /// A server that refuses writes is a replica or has lost its replicas. A new connection possibly
-/// reaches another server, because Sentinel or DNS chooses the server. Without a minimum age of a
-/// connection, every refused call would make a new connection.
+/// reaches another server, because Sentinel or DNS chooses the server. If connections had no
+/// minimum age, every refused call would make a new connection.
 const MIN_LIFE: Duration = Duration::from_millis(200);
 
 /// The additional time after `connect_timeout` that a call waits for an attempt to connect.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// The pause after a renewed login on an open connection has failed.
+/// The pause after a login on an open connection has failed. The store then logs in again.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -110,9 +110,8 @@ impl Connection {
         }
     }
 
-    /// Sends a command on a connection. If the connection had been lost before and the command was
-    /// certainly not sent, the command is sent on a new connection. The server never gets the
-    /// command twice.
+    /// Sends a command on a connection. If the connection is lost and the command was certainly not
+    /// sent, sends the command on a new connection. The server never gets the command twice.
     pub async fn send<T: FromRedisValue>(
         &self,
         live: &mut LiveConnection,
@@ -169,15 +168,16 @@ enum Absence {
 
 impl Shared {
     async fn live(self: &Arc<Self>) -> Result<LiveConnection, Error> {
-        // If the runtime of an attempt ends, the second iteration makes another attempt on the
-        // current runtime.
+        // If the runtime of an attempt to connect ends, the loop starts a second attempt, on the
+        // runtime of this call.
         for _ in 0..2 {
             let mut outcome = match self.live_or_start() {
                 Ok(live) => return Ok(live),
                 Err(Absence::Connecting(outcome)) => outcome,
                 Err(Absence::Paused(error)) => return Err(error.call_error()),
             };
-            // An attempt ends within `connect_timeout` by itself, unless its runtime is blocked.
+            // An attempt to connect ends after `connect_timeout` at the latest, but not if its
+            // runtime is blocked. So this call also stops waiting by itself, after `limit`.
             let limit = self.source.connect_timeout.saturating_add(GRACE);
             let waited = timeout(limit, outcome.wait_for(Option::is_some)).await;
             match waited.map(|ended| ended.ok().and_then(|outcome| outcome.clone())) {
@@ -196,14 +196,14 @@ impl Shared {
         Err(ConnectError::new(ErrorKind::Unavailable, message).call_error())
     }
 
-    /// Returns the open connection. If no connection is open, starts an attempt to connect, unless
-    /// an attempt is in progress or paused.
+    /// Returns the open connection. If no connection is open, starts an attempt to connect. During
+    /// an attempt, or during the pause after a failed attempt, starts no other attempt.
     fn live_or_start(self: &Arc<Self>) -> Result<LiveConnection, Absence> {
         let mut state = self.state();
         match &state.phase {
             Phase::Live(live) if !live.activity.is_closed() => return Ok(live.clone()),
-            // If the sender of the result was dropped without a result, the runtime of the attempt
-            // to connect has ended.
+            // If the attempt to connect has dropped its sender, the runtime of the attempt has
+            // ended. Then this call starts another attempt.
             Phase::Connecting(outcome) if outcome.has_changed().is_ok() => {
                 return Err(Absence::Connecting(outcome.clone()));
             }
@@ -266,9 +266,10 @@ impl Shared {
         }
     }
 
-    /// Drops or replaces the connection if `error` shows that the connection is lost. Returns
-    /// `true` if the call was certainly not sent. `before` contains the counts of writes and
-    /// replies before the call was passed to the connection.
+    /// Drops or replaces the connection if `error` shows that the connection is lost, that the
+    /// server does not reply, or that the server refuses writes. Returns `true` if the call was
+    /// certainly not sent. `before` contains the numbers of writes and replies on the connection
+    /// before this call.
     fn was_not_sent(
         self: &Arc<Self>,
         live: &LiveConnection,
@@ -277,8 +278,8 @@ impl Shared {
     ) -> bool {
         let is_closed = live.activity.is_closed();
         if error.is_timeout() && !is_closed {
-            // The task that watches the connection would also replace it, but not while the runtime
-            // of the task is blocked.
+            // The task that watches the connection also replaces a connection without replies. But
+            // this task cannot run while its runtime is blocked.
             if live.activity.counts().answers == before.answers {
                 self.replace(&live.activity);
             }
@@ -295,7 +296,7 @@ impl Shared {
         false
     }
 
-    /// Returns the current connection if `activity` belongs to it.
+    /// Returns the current connection, or `None` if `activity` belongs to an earlier connection.
     fn in_use(&self, activity: &Activity) -> Option<LiveConnection> {
         let state = self.state();
         match &state.phase {
@@ -339,7 +340,7 @@ impl State {
 async fn run(shared: Weak<Shared>, source: Arc<Source>, outcome: watch::Sender<Option<Connected>>) {
     let connected = match select(pin!(source.connect()), pin!(outcome.closed())).await {
         Either::Left((connected, _)) => connected,
-        // The store was dropped, so no caller needs a connection.
+        // All receivers of the result were dropped, so no caller needs the connection.
         Either::Right(_) => return,
     };
     let (connected, driver) = match connected {

@@ -14,7 +14,7 @@ pub struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// Creates a pool of `connections` connections, and at least one.
+    /// Creates a pool of `connections` connections, or of one connection if `connections` is 0.
     #[must_use]
     pub(super) fn new(source: Source, connections: usize) -> Self {
         let source = Arc::new(source);
@@ -29,7 +29,8 @@ impl ConnectionPool {
         Self { connections, next: AtomicUsize::new(0) }
     }
 
-    /// Returns a number that depends only on the key and is less than the number of connections.
+    /// Returns a number for a key, which is less than the number of connections. Equal keys have
+    /// the same number. A store uses the number to divide calls into batch groups.
     #[must_use]
     pub fn share<K: Hash>(&self, key: impl FnOnce() -> K) -> u64 {
         match self.connections.len() as u64 {

@@ -1,4 +1,6 @@
-//! Several attempts with one goal, which start one after the other, because any attempt can hang.
+//! Runs several attempts that have the same purpose, such as connections to all addresses of a
+//! host. The attempts start one after the other, because any attempt can hang. The first success is
+//! the result.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The check that a server supports everything that a store needs. A program runs it when it
-//! starts.
+//! The check that a server supports everything that a store needs. A program runs this check when
+//! the program starts.
 
 use redis::Cmd;
 use tidegate_core::{Error, ErrorKind, Operation, Policy};
@@ -10,21 +10,22 @@ use super::multiplexed::Connection;
 /// The oldest version of Redis that supports all commands of the scripts.
 const MIN_VERSION: (u32, u32) = (6, 0);
 
-/// The policies that the check charges. Their charges need every script for a single charge, and
-/// the commands for strings and for lists. The keys of these policies expire after a second.
+/// The policies that the check of a server charges. The charges use every script for a single
+/// charge, and the commands for strings and for lists. The keys of these policies expire after a
+/// second.
 const PROBES: [&str; 6] = [
     "tidegate-ready: fixed-window 1000000/1s",
     "tidegate-ready: sliding-log 100/1s",
-    // A log that possibly has more than 128 records is stored as a list. The check needs such a log
-    // for the commands for lists.
+    // A log that possibly has more than 128 records is stored as a list. The check uses this log to
+    // test the commands for lists.
     "tidegate-ready: sliding-log 1000000/1s",
     "tidegate-ready: sliding-counter 1000000/1s",
     "tidegate-ready: token-bucket 1000000/1s",
     "tidegate-ready: token-bucket 1000000/1s by-interval",
 ];
 
-/// The operations that the check executes on the state of each policy. They create the state,
-/// change it, and remove it by the general script.
+/// The operations that the check executes on the state of each policy. The first acquire creates
+/// the state, and the second changes it. The reset uses the general script, and removes the state.
 pub const PROBE_OPERATIONS: [Operation; 3] =
     [Operation::Acquire, Operation::Acquire, Operation::Reset];
 
@@ -51,8 +52,8 @@ pub async fn check_server(connection: &Connection) -> Result<(), Error> {
     command.arg("INFO").arg("server");
     let info: String = match connection.send(&mut live, &command).await {
         Ok(info) => info,
-        // A store does not need the permission for `INFO`. On a server that is too old, the scripts
-        // fail.
+        // A store does not need the permission for `INFO`, so the check skips the version. If the
+        // server is too old, the scripts fail.
         Err(error) if is_forbidden(error.kind()) => return Ok(()),
         Err(error) => return Err(error),
     };

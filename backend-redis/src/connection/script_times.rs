@@ -35,7 +35,7 @@ mod measured {
     }
 }
 
-/// A replacement that records nothing, for builds without the feature `metrics`.
+/// A replacement for builds without the feature `metrics`, which records no times.
 #[cfg(not(feature = "metrics"))]
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ScriptTimes(());

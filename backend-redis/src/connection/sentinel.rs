@@ -20,7 +20,7 @@ pub(super) struct SentinelGroup<'a> {
     pub(super) sentinels: &'a [ConnectionInfo],
     pub(super) name: &'a str,
     /// The settings for connecting to the servers of the group. The address in these settings is
-    /// not used.
+    /// not used, because a Sentinel reports the address of the primary.
     pub(super) server: &'a ConnectionInfo,
 }
 
@@ -39,8 +39,8 @@ impl SentinelGroup<'_> {
     ///
     /// Any Sentinel and any server can hang. So the query to each Sentinel starts 50 ms after the
     /// query to the previous Sentinel, or as soon as a query has failed. While an attempt to
-    /// connect to a server is in progress, the queries are repeated, because the Sentinels possibly
-    /// name another server by then. At most one attempt per server runs at the same time.
+    /// connect to a server is in progress, the queries are repeated, because a Sentinel can name
+    /// another server later. At most one attempt per server runs at the same time.
     pub(super) async fn connect(&self) -> Result<(LiveConnection, Driver), ConnectError> {
         let mut running = FuturesUnordered::<BoxFuture<'_, Outcome>>::new();
         let mut idle: VecDeque<usize> = (0..self.sentinels.len()).collect();
@@ -81,8 +81,9 @@ impl SentinelGroup<'_> {
             if queries < self.sentinels.len() {
                 next_query = Instant::now();
             } else if servers.is_empty() && (no_server.is_some() || running.is_empty()) {
-                // The search ends without waiting for a Sentinel that hangs if another Sentinel has
-                // named a server.
+                // The store has queried every Sentinel, and no attempt to connect to a named server
+                // is in progress. If such an attempt has failed, the search ends without waiting
+                // for a Sentinel that hangs.
                 let context = format!("the primary of `{}`", self.name);
                 let error = no_server.or(no_sentinel).map(|error| error.with_context(&context));
                 let none = || ConnectError::new(ErrorKind::Unavailable, "there are no Sentinels");
@@ -136,7 +137,7 @@ impl SentinelGroup<'_> {
                 let message = format!("{peer} is not a primary, although a Sentinel names it");
                 Err(ConnectError::new(ErrorKind::Unavailable, message))
             }
-            // If the user lacks the permission for `ROLE`, the reply of the Sentinel suffices.
+            // If the user lacks the permission for `ROLE`, the store trusts the Sentinel.
             Err(error) if !is_forbidden(&error) => Err(error::setup_error(&peer, &error)),
             _ => Ok((connection, driver)),
         }

@@ -20,7 +20,8 @@ use super::url::with_login;
 pub struct Settings {
     pub user: Option<String>,
     pub password: Option<String>,
-    /// The provider of the user and the password for each login. It replaces `user` and `password`.
+    /// The provider of the user and the password for each login. The provider replaces `user` and
+    /// `password`.
     pub credentials: Option<CredentialsProvider>,
     pub prefix: String,
     /// The number of connections per server. Calls use the connections in turn.
@@ -85,7 +86,7 @@ impl Settings {
         if is_needed { self.encryption().map(Some) } else { Ok(None) }
     }
 
-    /// Returns `true` if certificates are set, which only encrypted connections use.
+    /// Returns `true` if certificates are set. Only encrypted connections use certificates.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn has_certificates(&self) -> bool {
@@ -119,7 +120,7 @@ impl Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The user and the password are omitted.
+        // Logs can contain the output, so it omits the user and the password.
         f.debug_struct("Settings")
             .field("prefix", &self.prefix)
             .field("connections", &self.connections)

@@ -27,7 +27,7 @@ pub enum Target {
         sentinels: Vec<ConnectionInfo>,
         name: String,
         /// The settings for connecting to the servers of the group. The address in these settings
-        /// is not used.
+        /// is not used, because a Sentinel reports the address of the primary.
         server: ConnectionInfo,
     },
 }
@@ -59,15 +59,16 @@ impl Source {
         timeout(self.connect_timeout, provider.credentials()).await.ok()?.ok()
     }
 
-    /// Returns the settings for connecting to the server. For a Sentinel group, their address is
-    /// not the address of the primary.
+    /// Returns the settings for connecting to the server. For a Sentinel group, these settings do
+    /// not contain the address of the primary.
     pub(super) fn server(&self) -> &ConnectionInfo {
         match &self.target {
             Target::Server(server) | Target::Sentinel { server, .. } => server,
         }
     }
 
-    /// Returns the error of an attempt to connect that took too long in any of its steps.
+    /// Returns the error of an attempt to connect that took too long. The message does not name the
+    /// step that took too long.
     pub(super) fn no_connection_in_time(&self) -> ConnectError {
         self.not_in_time(&Progress::default())
     }
@@ -98,7 +99,7 @@ impl fmt::Display for Target {
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The login is omitted, because logs can contain the output.
+        // Logs can contain the output, so it omits the user and the password.
         match self {
             Self::Server(server) => write!(f, "Server({})", server.addr()),
             Self::Sentinel { name, .. } => write!(f, "Sentinel({name})"),

@@ -22,7 +22,8 @@ use tokio_rustls::client::TlsStream;
 use super::answers::{Answers, MAX_ANSWER, TooLong};
 
 /// The settings of TCP keepalive, which detects a lost host within half a minute, even on an idle
-/// connection. Then the next call finds the connection closed, and is sent on a new connection.
+/// connection. Then the store finds the connection closed before it writes the next call, and sends
+/// the call on a new connection.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
@@ -31,24 +32,26 @@ const KEEPALIVE_PROBES: u32 = 3;
 #[cfg(target_os = "linux")]
 const MAX_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// If bytes can be read after this time without a read, they are most likely the end of the
-/// connection. Before that, they are possibly a reply that is just arriving.
+/// The time without a read after which a connection is idle. If the server sends bytes on an idle
+/// connection, it is probably about to close the connection. If the client has read more recently,
+/// the bytes possibly belong to a reply.
 const IDLE: Duration = Duration::from_millis(5);
 
-/// The maximum number of bytes that are kept from the start of the server's bytes.
+/// The maximum size of [`Activity::head`], in bytes.
 const HEAD: usize = 512;
 
-/// The state of a connection, which is derived from its bytes. The callers and the task that
-/// watches the connection use this state.
+/// The state of a connection, which is derived from the bytes that the connection transfers. The
+/// callers and the task that watches the connection use this state.
 ///
 /// **Whether a call was sent.** `writes` counts the attempts to write. The highest bit of `writes`
 /// prevents further attempts. A caller remembers the count before it passes a call to the
 /// connection. If the call fails, the caller sets the bit. If the count is unchanged at that time,
 /// no byte of the call was written, and none will be written.
 ///
-/// **Whether the server does not reply.** The first attempt to write sets `due_since`, and each
-/// reply clears `due_since`. If several replies are due, the first reply clears `due_since` too
-/// early. In this case, the next write sets it again.
+/// **Whether the server does not reply.** `due_since` is the time since which a reply is due. An
+/// attempt to write sets `due_since` if no reply was due, and each reply clears it. If several
+/// replies are due, the first reply clears `due_since` too early. In this case, the next write sets
+/// it again.
 #[derive(Debug)]
 pub(super) struct Activity {
     epoch: Instant,
@@ -68,7 +71,7 @@ pub(super) struct Counts {
     pub(super) answers: u64,
 }
 
-/// The bit of `writes` that prevents further attempts.
+/// The highest bit of `writes`, which prevents further attempts to write.
 const CLOSED: u64 = 1 << 63;
 
 impl Activity {
@@ -88,8 +91,8 @@ impl Activity {
         self.head.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Adds bytes that were read to `head`, the first bytes of the server. Returns `true` if `head`
-    /// has room for further bytes.
+    /// Appends bytes that were read to `head`, which keeps the first bytes that the server sent.
+    /// Returns `true` if `head` has room for further bytes.
     fn keep_head(&self, read: &[u8]) -> bool {
         let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
         let room = HEAD - head.len();
@@ -146,7 +149,8 @@ impl Activity {
             }
             match since.checked_add(limit) {
                 Some(due) => sleep_until(due).await,
-                // The time at which the wait ends is beyond the range of `Instant`.
+                // The wait would end after the last time that an `Instant` can represent, so it
+                // never ends.
                 None => pending().await,
             }
         }
@@ -162,7 +166,7 @@ pub(super) enum Socket {
     Unix(UnixStream),
 }
 
-/// Evaluates an expression for the stream within a socket, for every type of socket.
+/// Evaluates an expression for the stream in a [`Socket`], regardless of the type of the stream.
 macro_rules! each {
     ($socket:expr, $stream:ident => $does:expr) => {
         match $socket {
@@ -190,8 +194,9 @@ pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
 }
 
 impl Socket {
-    /// Returns the number of bytes that can be read, which is at most 1. The function queries the
-    /// system directly, because the runtime learns of new bytes with a delay.
+    /// Returns 1 if bytes can be read, and 0 if the server has closed the connection. If nothing
+    /// can be read yet, returns the error `WouldBlock`. The function queries the system directly,
+    /// because the runtime learns of new bytes with a delay.
     fn peek(&self) -> io::Result<usize> {
         let mut byte = [MaybeUninit::uninit()];
         match self {
@@ -221,9 +226,10 @@ pub(super) struct Stream {
     activity: Arc<Activity>,
     answers: Answers,
     last_read: Instant,
-    /// Whether a read was tried since a write was last postponed.
+    /// Whether the client has tried to read since the last postponed write. If not, the next write
+    /// is not postponed.
     is_read: bool,
-    /// Whether the next bytes that are read are still a part of [`Activity::head`].
+    /// Whether [`Activity::head`] has room for the next bytes that are read.
     is_head: bool,
 }
 
@@ -238,14 +244,14 @@ impl Stream {
         Arc::clone(&self.activity)
     }
 
-    /// Returns an error if the server has closed the connection. So no call is written to a closed
-    /// connection.
+    /// Returns an error if the server has closed the connection, so that no call is written to a
+    /// closed connection.
     fn poll_still_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.socket.peek() {
             Ok(0) => Poll::Ready(Err(closed())),
-            // Messages of TLS possibly precede the end of the connection, so a read must process
-            // these messages before a write. The client reads before each write, except during the
-            // login. During the login, `is_read` prevents a second postponement of the write.
+            // With TLS, the server possibly sends messages before it closes the connection. The
+            // write is postponed until a read has processed these messages. During the login, the
+            // client does not read before each write, so `is_read` prevents a second postponement.
             Ok(_) if self.is_read && self.last_read.elapsed() >= IDLE => {
                 ready!(self.socket.poll_readable(context))?;
                 self.is_read = false;
@@ -377,8 +383,8 @@ mod tests {
         }
     }
 
-    /// The runtime has not been polled since the server closed the connection, so the runtime does
-    /// not know yet that the connection has ended.
+    /// The test does not let the runtime run after the server has closed the connection. So the
+    /// runtime does not know yet that the connection has ended.
     #[tokio::test]
     async fn nothing_is_written_to_a_connection_that_the_server_has_closed() {
         let (mut stream, mut server) = pair().await;

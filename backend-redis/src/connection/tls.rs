@@ -41,7 +41,8 @@ mod with {
                 Some(pem) => roots_from_pem(pem)?,
                 None => system_roots()?,
             };
-            // The application has possibly installed a cryptography provider for the whole process.
+            // If the application has installed a cryptography provider for the whole process, the
+            // store uses this provider.
             let provider = CryptoProvider::get_default().cloned();
             let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
             let config = ClientConfig::builder_with_provider(provider)
@@ -146,8 +147,8 @@ mod with {
         Ok(roots)
     }
 
-    /// Returns the root certificates of the system. Unreadable certificates are ignored unless all
-    /// are unreadable.
+    /// Returns the root certificates of the system. Certificates that cannot be read are ignored.
+    /// If no certificate can be read, returns the first error.
     fn system_roots() -> io::Result<RootCertStore> {
         let found = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();

@@ -31,7 +31,7 @@ pub fn is_encrypted(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-/// Returns `info` with this user and this password, if they are given.
+/// Returns `info` with `user` and `password`, if they are set.
 pub(crate) fn with_login(
     info: ConnectionInfo,
     user: Option<&str>,
@@ -86,9 +86,10 @@ pub fn without_password(url: &str) -> String {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), url),
     };
-    // A password can contain an `@` that is not escaped.
+    // The password can contain an `@` that is not escaped, so split at the last `@`.
     let (login, rest) = match rest.rsplit_once('@') {
-        // In the URL of a socket, the `@` is possibly a part of the password.
+        // In the URL of a socket, the password follows `pass=`, and the `@` is possibly a part of
+        // it. So omit everything.
         Some((login, _)) if login.contains("pass=") => ("…".to_owned(), ""),
         Some((login, rest)) => match login.split_once(':') {
             Some((user, _)) if !user.contains(['/', '?', '=']) => (format!("{user}:***@"), rest),

@@ -27,7 +27,8 @@ pub struct ScriptReply {
     pub taken_at: SmallVec<[Timestamp; 4]>,
 }
 
-/// Returns the error if the whole reply to a call with an id is an error.
+/// Returns the error that a script has reported for a call with an id. Returns `None` if the reply
+/// is not such an error.
 pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -> Option<Error> {
     let shown = id.escape_ascii();
     let (kind, message) = match answer {
@@ -54,8 +55,8 @@ pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -
     Some(Error::new(kind, message))
 }
 
-/// Reads the reply to a settlement of a hold that is already settled. The reply contains the costs
-/// of the earlier settlement and the reply to it.
+/// Returns the error of an operation on a hold that is already settled. `reply` contains the costs
+/// of the earlier settlement, and the reply to the earlier settlement.
 fn already_settled(id: &[u8], calls: &[NormalizedCall<'_>], reply: &[u8]) -> Option<Error> {
     let [call] = calls else { return None };
     let mut reader = Reader(reply);
@@ -76,7 +77,7 @@ pub(super) fn read(
         let replies = calls.iter().map(|call| read_call(call, now, &mut reader));
         replies.collect::<Option<_>>()?
     } else {
-        // The reply is the value of a bucket that the script has just written.
+        // The reply is only the value of a bucket, which the script has just written.
         let [normalized] = calls else { return None };
         let reply = ChargeReply::read_value(&mut reader)?;
         let now = reply.numbers[0];
@@ -90,8 +91,9 @@ fn read_call(
     now: u64,
     reader: &mut Reader<'_>,
 ) -> Option<Result<ScriptReply, Error>> {
-    // The first byte is a kind, WITH_HOLDS, or the place of a charge. A place is less than every
-    // kind, because a call has fewer charges.
+    // The reply to a call begins with the kind of a value, WITH_HOLDS, 0, or the place of a charge
+    // with a foreign value. A place is at most 64, because a call has at most 64 charges, so it is
+    // less than `NONE`, the lowest kind.
     if *reader.0.first()? >= layout::NONE {
         let reply = ChargeReply::read_value(reader)?;
         return Some(Ok(decide(normalized, &[reply], now)?));
@@ -136,9 +138,9 @@ fn read_call(
     Some(Ok(reply))
 }
 
-/// Reads the reply to an acquire of up to the costs. The verdicts are the verdicts of an acquire of
-/// the common amount. If the call is denied, they are the verdicts of an acquire of the minimum.
-/// Each charge of the call has its own state.
+/// Reads the reply to an acquire of up to the costs, in which each charge has its own state. The
+/// verdicts of an allowed call are the verdicts of an acquire of the charged amount. The verdicts
+/// of a refused call are the verdicts of an acquire of the minimum.
 fn read_up_to(
     normalized: &NormalizedCall<'_>,
     min: u64,
@@ -168,7 +170,7 @@ fn read_up_to(
     Some(ScriptReply { decision: reply.decision.with_amounts(amounts), ..reply })
 }
 
-/// Reads the part of the reply about holds, for each charge.
+/// Reads the part of the reply that describes the holds on the state of each charge.
 fn read_holds(
     normalized: &NormalizedCall<'_>,
     now: u64,
@@ -239,15 +241,16 @@ fn foreign_value(charge: &Charge<'_>) -> Error {
     )
 }
 
-/// The reply of a script to a charge: the outcome, and the state in the numbers of its algorithm.
+/// The reply of a script to a charge. It contains the outcome and three numbers of the state.
 ///
-/// Functions of the core compute the rest of the verdict from the numbers, as in every other store.
+/// Functions of the core compute the rest of the verdict from the numbers of the state, as in every
+/// other store.
 pub(super) struct ChargeReply {
     outcome: Outcome,
     blocked_until: u64,
     numbers: [u64; 3],
-    /// The time at which the state ends if nothing more is written. The policy that wrote the state
-    /// computed this time. If the time follows from the numbers, the field is 0.
+    /// The time at which the state ends without further writes, computed by the policy that wrote
+    /// the state. If the core can compute this time from `numbers`, the field is 0.
     ends_at: u64,
     holds: HoldsReply,
 }
@@ -266,7 +269,8 @@ impl ChargeReply {
         Some(Self { outcome, blocked_until, numbers, ends_at, holds: HoldsReply::default() })
     }
 
-    /// Reads the value that an admitted charge has written, from which the whole reply follows.
+    /// Reads a reply that is only the value that an admitted charge has written. The store computes
+    /// the whole reply from this value.
     fn read_value(reader: &mut Reader<'_>) -> Option<Self> {
         Some(Self::written(&Value::read(reader)?))
     }
@@ -304,8 +308,8 @@ impl ChargeReply {
         if !is_denied {
             return Some(Some(reply));
         }
-        // The core computes the current state from the value. The policy that wrote the value,
-        // which is possibly an earlier policy, has computed the end of the state.
+        // An earlier policy with other numbers possibly wrote the value. So the end of the state is
+        // read from the value, and not computed for the current policy.
         let ends_at = match (value, charge.policy.rule()) {
             (Value::Bucket { unit, recovers_at, .. }, Rule::TokenBucket(rule)) => {
                 if unit != rule.unit() {
@@ -313,8 +317,8 @@ impl ChargeReply {
                 }
                 recovers_at
             }
-            // If the end of the state does not fit into the value, it follows from the numbers of
-            // the state.
+            // If the end does not fit into the value, the script stores `MAX_NUMBER`, and the core
+            // computes the end.
             (Value::Interval { recovers_at, .. }, Rule::IntervalBucket(_))
                 if recovers_at < MAX_NUMBER =>
             {

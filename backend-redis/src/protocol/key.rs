@@ -5,23 +5,23 @@ use tidegate_core::Charge;
 
 use super::shard_tag;
 
-/// Creates the names of keys: `prefix:policy:shape:{tag}`, followed by `:subject` if there is a
+/// The names of keys. A key is `prefix:policy:shape:{tag}`, followed by `:subject` if there is a
 /// tenant.
 ///
-/// `policy:shape` is the [state name] of the policy. For a policy without a name, it is the text of
-/// the policy, which contains the shape.
+/// In a key, `policy:shape` is the [state name] of the policy. For a policy without a name, it is
+/// the text of the policy, which contains the shape.
 ///
 /// [state name]: tidegate_core::Policy::state_name
 ///
-/// The tag determines the slot in a cluster. The tag is the tenant, or the subject if there is no
-/// tenant. The characters `{`, `}`, `:` and `%` and all characters that are not printable ASCII are
-/// written as `%` and two hexadecimal digits. An empty tag is written as `%`. Therefore no two
-/// inputs share a key, and no input can choose its slot.
+/// The tag of a key determines its slot in a cluster. The tag is the tenant, or the subject if
+/// there is no tenant. The characters `{`, `}`, `:` and `%` and all characters that are not
+/// printable ASCII are written as `%` and two hexadecimal digits. An empty tag is written as `%`.
+/// Therefore no two inputs share a key, and no input can choose its slot.
 ///
-/// A [share](tidegate_core::Policy::shares) of a policy has the keys of the policy, but with
-/// another tag. The end of its tag is `%.`, the number of shards, `.`, and two characters of the
-/// shard. Therefore the shards of a tenant are in different slots, which are spread evenly over all
-/// slots.
+/// A policy with shards has a [share](tidegate_core::Policy::shares) for each shard. The key of a
+/// share is the key of the policy, but its tag ends in `%.`, the number of shards, `.`, and two
+/// characters that depend on the shard. Therefore the shards of a tenant are in different slots,
+/// which are spread evenly over all slots.
 ///
 /// ```
 /// use tidegate_redis::{Charge, Policy};
@@ -45,7 +45,7 @@ use super::shard_tag;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Keys {
-    /// The escaped prefix, and a colon.
+    /// The escaped prefix, followed by a colon.
     prefix: Vec<u8>,
 }
 
@@ -64,7 +64,7 @@ impl Keys {
         Self { prefix: escaped }
     }
 
-    /// Returns whether the keys of two charges have the same tag, so that they are in the same
+    /// Returns `true` if the keys of two charges have the same tag, so that they are in the same
     /// slot.
     #[must_use]
     pub fn have_one_tag(one: &Charge<'_>, other: &Charge<'_>) -> bool {
@@ -188,8 +188,8 @@ mod tests {
         key[begins..ends].to_vec()
     }
 
-    /// Generates bytes that resemble the end of a shard's tag, with or without escaping, and other
-    /// bytes.
+    /// Generates bytes from parts that occur at the end of a shard's tag, such as `%.4.`, and from
+    /// other parts.
     fn tag_like() -> impl Strategy<Value = Bytes> {
         let part = prop_oneof![
             3 => prop::sample::select(vec![&b"%"[..], b".", b"%.", b"%.4.", b"4", b"16", b"\x16"]),

@@ -1,13 +1,14 @@
 use smallvec::SmallVec;
 use tidegate_core::{Call, Charge, Charges, Decision, Error, Operation, Verdict};
 
-/// A call with one charge per key, because the scripts need each key once.
+/// A call in which all charges on the same key are summed into one charge, because the scripts need
+/// each key once.
 #[derive(Debug, Clone)]
 pub(crate) struct NormalizedCall<'a> {
     pub(crate) operation: Operation,
     all: Charges<'a>,
-    /// One charge per key, with the total cost that the call charges to this key. In an operation
-    /// that ignores check-only charges, their cost is 0.
+    /// One charge per key, with the total cost that the call charges to this key. If the operation
+    /// ignores check-only charges, their cost is 0.
     pub(crate) charges: SmallVec<[(Charge<'a>, u64); 1]>,
     /// For each charge of the call, the index of its key in `charges`. The list is empty if each
     /// charge of the call has its own key.
@@ -48,7 +49,7 @@ impl<'a> NormalizedCall<'a> {
         self.charges.iter().any(|(charge, _)| charge.policy.refunds_lapsed())
     }
 
-    /// Returns whether the verdicts of the operation have the numbers of a peek with a cost of 0.
+    /// Returns `true` if the verdicts of the operation have the numbers of a peek with a cost of 0.
     pub(super) fn answers_as_a_peek(&self) -> bool {
         !self.operation.can_be_refused()
     }
@@ -57,22 +58,25 @@ impl<'a> NormalizedCall<'a> {
         self.operation.needs_hold()
     }
 
-    /// Returns the settlement of the hold that this call settles or extends.
+    /// Returns a copy of this call with the operation [`Operation::Settle`], with which the reply
+    /// to an earlier settlement can be read.
     pub(super) fn as_settlement(&self) -> Self {
         Self { operation: Operation::Settle, ..self.clone() }
     }
 
-    /// Returns whether the reply to each charge contains the amount that was refunded or recorded.
+    /// Returns `true` if the reply to each charge contains the amount that was refunded or
+    /// recorded.
     pub(super) fn has_amounts(&self) -> bool {
         self.operation.has_amounts()
     }
 
-    /// Splits the amount of each charge in `charges` among the charges of the call on the same
-    /// state. In the order of the call, each charge gets at most its cost.
+    /// Splits the amount of each key among the charges of the call on this key. In the order of the
+    /// call, each charge gets at most its cost. For example, if two charges of cost 3 have the same
+    /// key and the amount is 4, they get 3 and 1.
     pub(super) fn split(&self, amounts: &[u64]) -> SmallVec<[u64; 4]> {
         if self.operation.is_of_hold() {
-            // Each state has one charge. The amount of a charge is not bounded by the cost, because
-            // a refund is possibly larger.
+            // In an operation on a hold, each key has only one charge. Its amount can exceed its
+            // cost, because a settlement can refund more than the actual cost.
             return SmallVec::from_slice(amounts);
         }
         let mut rest: SmallVec<[u64; 4]> = SmallVec::from_slice(amounts);
@@ -87,7 +91,8 @@ impl<'a> NormalizedCall<'a> {
         self.all.iter().enumerate().map(amount).collect()
     }
 
-    /// For each charge of the call, returns the value of its charge in `charges`.
+    /// Returns, for each charge of the call, the value of its key. `values` has one value for each
+    /// key, in the order of `charges`.
     pub(super) fn each<T: Copy>(&self, values: &[T]) -> impl Iterator<Item = T> {
         let count = if self.places.is_empty() { values.len() } else { self.places.len() };
         (0..count).filter_map(|n| values.get(self.places.get(n).copied().unwrap_or(n)).copied())

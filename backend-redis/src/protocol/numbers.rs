@@ -42,7 +42,7 @@ pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
 /// The maximum number of records of a log that is stored as a string.
 pub(super) const MAX_STRING_RECORDS: u64 = 128;
 
-/// Returns whether a log possibly needs more than [`MAX_STRING_RECORDS`] records. Such a log is
+/// Returns `true` if a log possibly needs more than [`MAX_STRING_RECORDS`] records. Such a log is
 /// stored as a list.
 pub(super) fn is_long(policy: &Policy) -> bool {
     policy.rule().max_records() > MAX_STRING_RECORDS

@@ -18,7 +18,7 @@ const _: () = assert!(
 #[derive(Debug, Default)]
 pub(super) struct HoldsReply {
     pub(super) unspent: u64,
-    /// The open holds on the state, if the wait depends on their lapses.
+    /// The open holds on the state, or `None` if the wait does not depend on their lapses.
     pub(super) open: Option<Box<OpenHolds>>,
 }
 
@@ -52,8 +52,8 @@ fn bytes<'b>(reader: &mut Reader<'b>, count: usize) -> Option<&'b [u8]> {
     Some(bytes)
 }
 
-/// Returns the state that a stored value contains, in the units of the policy. The inner `None`
-/// stands for a state in which nothing is charged.
+/// Returns the state that a stored value contains, in the units of the policy. Returns an inner
+/// `None` for a state in which nothing is charged.
 fn state_of(value: &[u8], rule: &Rule, now: u64) -> Option<Option<State>> {
     match *value.first()? {
         layout::NONE => return Some(None),

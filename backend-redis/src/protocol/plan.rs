@@ -2,9 +2,9 @@
 //!
 //! A request decides its calls, or leaves some undecided for a later [tier](Tier) of scripts. A
 //! store sends the request that [`next_request`](Plan::next_request) returns, and passes the
-//! replies to [`take_replies`](Plan::take_replies), until there is no further request. The
-//! undecided calls of a request precede all later calls, so that the calls on one state stay in
-//! order.
+//! replies to [`take_replies`](Plan::take_replies), until there is no further request. The plan
+//! requests the undecided calls of a request before all later calls, so that the calls on one state
+//! stay in order.
 
 use smallvec::{IntoIter, SmallVec, smallvec};
 use tidegate_core::{Call, Error, ErrorKind, Operation, Timestamp};
@@ -16,15 +16,16 @@ use super::request::{Batch, Reply, Request, Tier};
 /// The indices of calls in the list of the plan.
 pub type Places = SmallVec<[usize; 1]>;
 
-/// A plan of the requests for a list of calls. A plan of one call allocates no list.
+/// A plan of the requests for a list of calls. For a single call, a plan allocates no list on the
+/// heap.
 #[derive(Debug)]
 pub struct Plan<'c, 'a> {
     keys: &'c Keys,
     calls: &'c [Call<'a>],
     /// Whether the plan reports decisions without writing anything.
     is_peek: bool,
-    /// The calls that are in no request yet, grouped by the tier that decides them. The last step
-    /// is executed next.
+    /// The steps with the calls that are in no request yet. All calls of a step have the same tier.
+    /// The plan takes the calls of the last step first.
     steps: SmallVec<[Step; 1]>,
 }
 
@@ -39,7 +40,7 @@ struct Step {
 #[derive(Debug)]
 pub struct PlannedRequest<'a> {
     pub request: Request<'a>,
-    /// For each call of the request, in order, the index of the call in the plan.
+    /// The calls of the request, in order, as indices into the list of the plan.
     pub places: Places,
 }
 
@@ -58,8 +59,8 @@ impl<'c, 'a> Plan<'c, 'a> {
 
     /// Creates a plan that reports the decision on the call at `place`, and writes nothing.
     ///
-    /// Unlike a peek of the same charges, the plan also reports whether a reservation would be
-    /// granted.
+    /// If the call is a reservation, the plan reports whether the store would grant the
+    /// reservation. A peek of the same charges does not report this.
     #[must_use]
     pub fn peek(keys: &'c Keys, calls: &'c [Call<'a>], place: usize) -> Self {
         Self { is_peek: true, ..Self::new(keys, calls, smallvec![place]) }
@@ -67,8 +68,8 @@ impl<'c, 'a> Plan<'c, 'a> {
 
     /// Creates the next request. Returns `None` if every call is decided or already in a request.
     ///
-    /// If `now` is set, the script uses this time instead of the server's clock. A call that is
-    /// invalid is in no request; `decided` gets its error.
+    /// If `now` is set, the script uses this time instead of the server's clock. An invalid call is
+    /// in no request; `decided` gets its error.
     pub fn next_request(
         &mut self,
         now: Option<Timestamp>,
@@ -146,8 +147,8 @@ impl<'c, 'a> Plan<'c, 'a> {
 }
 
 impl Step {
-    /// Creates a request for the first calls in the list, for as many calls as fit. Returns `None`
-    /// if these calls are all invalid.
+    /// Creates a request for as many calls from the start of the list as fit. Returns `None` if
+    /// these calls are all invalid.
     fn next<'a>(
         &mut self,
         keys: &Keys,
@@ -176,7 +177,8 @@ impl Step {
         self.next_batch(keys, calls, decided)
     }
 
-    /// Creates a request of a general script, for the calls that precede the first call with an id.
+    /// Creates a request of a general script for the first calls in the list. The request ends
+    /// before a call with an id, or before the first call that does not fit.
     fn next_batch<'a>(
         &mut self,
         keys: &Keys,
@@ -291,7 +293,8 @@ mod tests {
     enum End {
         /// The request fails.
         Fails,
-        /// The reply omits `left_out` calls at the end, and does not decide the charges of one key.
+        /// The reply omits the last `left_out` calls. If `undecided` selects a key, the reply
+        /// leaves all calls on this key undecided.
         Replies { left_out: usize, undecided: Option<Index> },
     }
 
@@ -397,9 +400,9 @@ mod tests {
                     prop_assert_eq!(outcome, &Err(error.kind()));
                     continue;
                 }
-                // A call with several charges waits until the next request decides its undecided
-                // state. Later calls on the other states of this call are possibly decided before
-                // it.
+                // The plan keeps only the order of calls with a single charge. A call with several
+                // charges waits while one of its states is undecided, but later calls on its other
+                // states do not wait.
                 if call.charges.len() == 1 {
                     let before = last.insert(key_of(*place).unwrap(), *place);
                     prop_assert!(before.is_none_or(|before| before < *place), "{:?}", result);

@@ -22,8 +22,8 @@ use super::numbers::{MAX_STRING_RECORDS, is_long, numbers};
 use super::scripts::{self, RecordKind, Rule, Script, StateKind};
 use super::single_charges::{self, Parts, SingleCharges};
 
-/// The minimum time to live of the key of an id if a test sets the time: an hour, as for all other
-/// keys.
+/// The minimum time to live of a record under an id, in milliseconds, in a test that sets the time.
+/// The scripts give all other keys the same minimum.
 const MIN_MILLIS_IN_TESTS: u64 = 3_600_000;
 
 /// A script call that decides one call or several calls.
@@ -47,8 +47,8 @@ pub struct Request<'a> {
 /// more time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// The script for usual batches. It leaves a call undecided if the rule alone cannot have
-    /// written the value of the state.
+    /// The script for usual batches. It leaves a call undecided if the value of the state contains
+    /// more than the numbers of the rule, such as a block.
     Usual,
     /// The scripts for any call, which treat a state with holds as a foreign value.
     General,
@@ -82,8 +82,8 @@ pub enum Reply {
     Undecided,
 }
 
-/// Returns [`ErrorKind::Unsupported`] if the scripts cannot store the states of a policy. This is
-/// so for a log that refunds lapsed holds and possibly needs more than 128 records.
+/// Returns [`ErrorKind::Unsupported`] if the scripts cannot store the states of a policy. The
+/// policy is then a log that refunds lapsed holds and possibly needs more than 128 records.
 pub fn supports(policy: &Policy) -> Result<(), Error> {
     if !policy.refunds_lapsed() || !is_long(policy) {
         return Ok(());
@@ -115,8 +115,8 @@ impl<'a> Request<'a> {
     fn with_tier(keys: &Keys, call: &Call<'a>, tier: Tier) -> Result<Self, Error> {
         let (states, normalized) = (tier.states(), NormalizedCall::new(call)?);
         if call.operation.is_of_hold() {
-            // No limiter can be built with such a policy, but the caller can create a call with
-            // such a policy without a limiter.
+            // A limiter refuses a policy that the scripts do not support. But a caller can also
+            // create a call without a limiter, so this function checks the policies again.
             call.charges.iter().try_for_each(|charge| supports(charge.policy))?;
         }
         let id = match (call.id, call.charges.get(0)) {
@@ -155,8 +155,8 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Creates a request of [`Tier::Usual`] for the first calls, for as many calls as fit. Returns
-    /// `None` if one of these calls does not belong in a usual batch.
+    /// Creates a request of [`Tier::Usual`] for as many of the first calls as fit. Returns `None`
+    /// if one of these calls does not belong in a usual batch.
     #[must_use]
     pub fn usual_batch<'c>(
         keys: &Keys,
@@ -225,8 +225,8 @@ impl<'a> Request<'a> {
         }))
     }
 
-    /// Sets a time that the script uses instead of the server's clock, in tests. The keys expire an
-    /// hour later than usual, because real time must not expire a state that virtual time keeps.
+    /// Sets a time that the script uses instead of the server's clock, in tests. The keys live for
+    /// at least an hour of real time, so that no state is lost while virtual time stands still.
     #[must_use]
     pub fn at(mut self, time: Timestamp) -> Self {
         let mut bytes = vec![];
@@ -244,7 +244,7 @@ impl<'a> Request<'a> {
         &self.keys
     }
 
-    /// Returns ARGV\[1\], the charges in binary form.
+    /// Returns the charges in binary form, which the script gets as ARGV\[1\].
     #[must_use]
     pub fn arguments(&self) -> &[u8] {
         &self.arguments
@@ -260,15 +260,16 @@ impl<'a> Request<'a> {
         self.tier
     }
 
-    /// Returns the command that a store sends first. It names the script by its SHA-1.
+    /// Returns the command EVALSHA, which a store sends first. The command names the script by its
+    /// SHA-1.
     #[must_use]
     pub fn evalsha(&self) -> Cmd {
         self.command("EVALSHA", self.script.sha())
     }
 
-    /// Returns the command that contains the whole script. A store sends this command if the server
-    /// replied NOSCRIPT to the command of [`evalsha`](Self::evalsha). In that case nothing was
-    /// charged.
+    /// Returns the command EVAL, which contains the whole script. A store sends this command if the
+    /// server replied NOSCRIPT to the command of [`evalsha`](Self::evalsha). In that case nothing
+    /// was charged.
     #[must_use]
     pub fn eval(&self) -> Cmd {
         self.command("EVAL", self.script.code())
@@ -298,8 +299,8 @@ impl<'a> Request<'a> {
     }
 
     /// Parses the script's reply, with one entry per call, in order. Returns
-    /// [`ErrorKind::Protocol`] if the reply is not valid. If only one call fails, its entry
-    /// contains the error, such as [`ErrorKind::ForeignValue`].
+    /// [`ErrorKind::Protocol`] if the reply is not valid. If a single call of a batch fails, its
+    /// entry contains the error, such as [`ErrorKind::ForeignValue`].
     pub fn read(&self, reply: &[u8]) -> Result<Vec<Reply>, Error> {
         if let Some(charges) = &self.single_charges {
             let replies = charges.read(&self.calls, reply).ok_or_else(|| invalid_reply(reply))?;
@@ -352,8 +353,8 @@ pub struct Batch<'a, 'k> {
 }
 
 impl<'a, 'k> Batch<'a, 'k> {
-    /// The maximum number of charges in a request for several calls. It does not depend on the
-    /// number of keys.
+    /// The maximum number of charges in a request for several calls, regardless of the number of
+    /// keys.
     pub const MAX_CHARGES: usize = bounds::MAX_CHARGES;
 
     /// Creates an empty batch for a script of the tier `tier`. If a call needs a later tier, the
@@ -382,15 +383,15 @@ impl<'a, 'k> Batch<'a, 'k> {
         self.add(NormalizedCall::new(call)?)
     }
 
-    /// Adds a question: whether a reservation would be granted. A peek does not answer this
-    /// question. Returns the error of [`Call::check`]. After an error, the batch is unchanged.
+    /// Adds a peek that reports whether a reservation would be granted. A normal peek does not
+    /// report this. Returns the error of [`Call::check`]. After an error, the batch is unchanged.
     pub(super) fn add_reserve_peek(&mut self, call: &Call<'a>) -> Result<(), Error> {
         let normalized = NormalizedCall::new(call)?;
         let (_, argument) = number_and_argument(normalized.operation)?;
         self.put(normalized, PEEK, argument)
     }
 
-    /// Returns `true` if the request stays within its bounds when this call is added. A request of
+    /// Returns `true` if the request stays within its bounds when `call` is added. A request of
     /// only one call is always within its bounds.
     pub(super) fn has_room_for(&self, call: &Call<'_>) -> bool {
         let charges = self.charges + call.charges.len();
@@ -416,8 +417,8 @@ impl<'a, 'k> Batch<'a, 'k> {
         for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(rules) {
             let number = self.number_of(self.names.key(charge));
             let penalty = match op {
-                // A reset ends the epoch of the holds on a state, and a refund changes it. So the
-                // script needs the key of the epoch.
+                // A reset or a refund changes the epoch of the holds on a state and causes no
+                // penalty. So its charge has the number of the epoch's key instead of the penalty.
                 RESET | REFUND => self.number_of(self.names.epoch_key(charge)).into(),
                 _ => penalty(charge),
             };
@@ -442,7 +443,7 @@ impl<'a, 'k> Batch<'a, 'k> {
         self.key_bytes += key.len();
         self.keys.push(key.clone());
         // A charge has at most two keys: the key of the state and the key of the epoch of its
-        // holds. So the number fits.
+        // holds. So the number of keys fits into a `u16`.
         let number = u16::try_from(self.keys.len()).unwrap_or(u16::MAX);
         self.numbers.insert(key, number);
         number
@@ -468,7 +469,7 @@ impl<'a, 'k> Batch<'a, 'k> {
 #[derive(Debug)]
 struct IdArguments<'a> {
     id: &'a [u8],
-    /// ARGV[2]: the head of the record.
+    /// ARGV[2]: the first part of the record under the id, as in `id.lua` and `hold.lua`.
     request: Vec<u8>,
     /// ARGV[3]: the time to live of the record's key in milliseconds. It is `None` for a settlement
     /// and an extension, because their script computes this time.
@@ -484,7 +485,8 @@ impl<'a> IdArguments<'a> {
     ) -> Self {
         let is_of_hold = call.operation.is_of_hold();
         let ttl = micros(if is_of_hold { call.life_of_hold(id.ttl) } else { id.ttl }, 999);
-        // After a hold has lapsed, it can still be settled for as long as it lasted.
+        // After a hold of one minute has lapsed, it can still be settled for another minute. So the
+        // record of a hold lives twice as long as the hold.
         let life = if is_of_hold { 2 * ttl } else { ttl };
         let is_of_shadow = call.charges.iter().all(|charge| charge.policy.is_shadow());
         let mut request = Vec::with_capacity(64);

@@ -8,9 +8,9 @@ use tidegate_core::Shard;
 ///
 /// Escaping never produces `%.`, so the tag of a shard differs from every tenant and every subject.
 /// The slots are divided into 256 equal parts. For each part, a pair of characters exists that
-/// gives the tag a slot in this part. The pairs of `n` shards are chosen so that their slots are an
-/// `n`th of all slots apart. Therefore, if two nodes have the same number of slots, their numbers
-/// of shards differ by at most one.
+/// gives the tag a slot in this part. The function chooses the pairs so that the slots of the
+/// shards are evenly spaced: with 4 shards, they are a quarter of all slots apart. Therefore, if
+/// two nodes have the same number of slots, their numbers of shards differ by at most two.
 ///
 /// The choice of the characters must never change, because it determines the slots of existing
 /// states.
@@ -20,12 +20,14 @@ pub(super) fn end(key: &mut Vec<u8>, begins: usize, shard: Shard) {
     let first = usize::from(cell(before));
     let apart = usize::try_from(u64::from(shard.index()) * 256 / u64::from(shard.count()));
     let wanted = (first + apart.unwrap_or_default()) % 256;
-    // A CRC is linear, so the suffix is XORed with the effect of two zero bytes.
+    // `first` is the part of the slots for the tag with two zero bytes at its end. A CRC is linear:
+    // with the two characters of part `n` at its end, the tag is in the part `first ^ n`.
     key.extend_from_slice(&PAIRS[first ^ wanted]);
 }
 
-/// Returns the number of the part of the slots (0 to 255) that contains the slot of a checksum. It
-/// is the upper 8 of the lower 14 bits of the checksum.
+/// Returns the number of the part that contains the slot of the checksum `crc`. The slots are
+/// divided into 256 equal parts, numbered from 0. A slot has 14 bits, and their upper 8 bits are
+/// the number of the part.
 const fn cell(crc: u16) -> u8 {
     let [low, high] = crc.to_le_bytes();
     high << 2 | low >> 6
@@ -47,8 +49,7 @@ const fn crc(crc: u16, bytes: &[u8]) -> u16 {
     crc
 }
 
-/// The slots are divided into 256 ranges. The table has, for each range, two characters whose slot
-/// is in the range.
+/// For each of the 256 equal parts of the slots: two characters whose slot is in this part.
 const PAIRS: [[u8; 2]; 256] = {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut pairs = [[0; 2]; 256];
@@ -115,8 +116,8 @@ mod tests {
                         on_node[usize::try_from(node).unwrap()] += 1;
                     }
                     let (min, max) = (on_node.iter().min().unwrap(), on_node.iter().max());
-                    // Rounding to whole shards adds a difference of 1, and rounding to 256 parts
-                    // adds another 1.
+                    // The numbers of shards on two nodes differ by 1 because shards are whole, and
+                    // by another 1 because the slots are rounded to 256 parts.
                     let difference = max.unwrap() - min;
                     assert!(difference <= 2, "{count} shards on {nodes} nodes: {on_node:?}");
                 }

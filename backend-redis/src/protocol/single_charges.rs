@@ -48,14 +48,14 @@ pub(super) struct Parts<'a> {
     pub(super) charges: SingleCharges,
 }
 
-/// Creates the parts of a request for the first calls, for as many calls as fit. Returns `None` if
-/// one of these calls does not belong in a usual batch, or if a key has charges in two groups.
+/// Creates the parts of a request for as many of the first calls as fit. Returns `None` if one of
+/// these calls does not belong in a usual batch, or if a key has charges in two groups.
 pub(super) fn parts<'c, 'a: 'c>(
     names: &Keys,
     calls: impl ExactSizeIterator<Item = &'c Call<'a>>,
 ) -> Option<Parts<'a>> {
     let mut groups: Vec<Group> = vec![];
-    // For each key, the index of its group, and the number of the key.
+    // The group of each key as an index into `groups`, and the index of the key in `keys`.
     let mut known: HashMap<Vec<u8>, (usize, usize)> =
         HashMap::with_capacity(calls.len().min(MAX_CHARGES));
     let mut keys: Vec<Places> = vec![];
@@ -137,7 +137,7 @@ impl SingleCharges {
         arguments
     }
 
-    /// Parses the script's reply. An inner `None` stands for a call that the general script must
+    /// Parses the script's reply. Returns an inner `None` for a call that the general script must
     /// decide. Returns `None` if the reply is not valid.
     ///
     /// The script decides all charges of a key or none of them.
@@ -170,7 +170,7 @@ impl SingleCharges {
 }
 
 fn put_count(arguments: &mut Vec<u8>, count: usize) {
-    // The number is at most `MAX_CHARGES`.
+    // A count is at most `MAX_CHARGES`, so it fits into a `u16`.
     let count = u16::try_from(count).unwrap_or(u16::MAX);
     arguments.extend_from_slice(&count.to_le_bytes());
 }

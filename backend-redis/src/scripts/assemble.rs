@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use crate::values;
 
-/// Maps the name of each Lua file, without `.lua`, to its text.
+/// Defines `FILES`, which maps the name of each Lua file, without `.lua`, to its text.
 #[cfg(not(tidegate_scripts_from_dir))]
 macro_rules! files {
     ($($name:literal),+ $(,)?) => {
@@ -91,8 +91,8 @@ struct Assembly<'a> {
 }
 
 impl Assembly<'_> {
-    /// Adds a part of a file. The target `file.section` is a section, and the target `file` is the
-    /// lines before the first section.
+    /// Adds a part of a file. The target `file.section` means a section of the file. The target
+    /// `file` means the lines before the first section.
     fn add(&mut self, target: &str, meanings: &[Meaning<'_>], indent: &str) {
         let (name, section) = target.split_once('.').unwrap_or((target, ""));
         let Some(text) = (self.file)(name) else {
@@ -141,7 +141,8 @@ impl Assembly<'_> {
         self.text.push('\n');
     }
 
-    /// Adds code, and replaces the placeholders in the code and in the inserted meanings.
+    /// Adds code. Placeholders are replaced in the code, and in the text that replaces a
+    /// placeholder.
     fn add_code(&mut self, code: &str, meanings: &[Meaning<'_>]) {
         let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let mut rest = code;
@@ -166,8 +167,8 @@ fn directive(code: &str) -> Option<(&str, &str)> {
     Some(directive.split_once(' ').unwrap_or((directive, "")))
 }
 
-/// Resolves the arguments of `@include` and `@inline`. Returns the target, and the meanings of
-/// names for the lines of the target.
+/// Resolves the arguments of a directive, such as `usual.group RULE=rules/token_bucket`. Returns
+/// the target, and the meanings of names in the lines of the target.
 fn resolve<'a>(arguments: &'a str, meanings: &[Meaning<'a>]) -> (String, Vec<Meaning<'a>>) {
     let mut words = arguments.split_whitespace();
     let target = words.next().unwrap_or_default();

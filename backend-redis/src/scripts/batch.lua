@@ -1,24 +1,30 @@
 -- Decides any number of calls, one after the other. Each call has any number of charges by any
 -- rules.
 --
--- KEYS: each key once.
--- ARGV[1], for each call:
---   the operation, the number of charges
---   the argument: the maximum wait of an acquire, the minimum of an acquire of up to the costs, the
---     length of a block, or the time of the charge that an undo undoes
---   for each charge: the number of the key, the rule, the flags, the cost, the penalty, the four
---     numbers of the policy. A reset and a refund have the number of the key of the epoch instead
---     of the penalty (see lib/epoch.lua). No two charges of a call have the same key.
+-- KEYS: the keys of all calls, each key once.
+--
+-- ARGV[1] contains, for each call: the operation, the number of charges, the argument, and the
+-- charges. The argument is the maximum wait of an acquire, the minimum of an acquire of up to the
+-- costs, the length of a block, or the time of the charge that an undo undoes.
+--
+-- A charge in ARGV[1] consists of the number of its key, the rule, the flags, the cost, the penalty
+-- (the length of the block after a denial), and the four numbers of the policy. A charge of a reset
+-- or a refund has the number of the key of the epoch instead of the penalty (see lib/epoch.lua). No
+-- two charges of a call have the same key.
+--
 -- ARGV[2]: the time, if a test sets it.
 --
--- Reply: VERDICTS, now, and the reply to each call. The reply to a call is the written value, if
--- the client can compute the rest from this value. Otherwise the reply to a call consists of:
---   0, or the place of the first charge whose key has a foreign value
---   for an acquire of up to the costs: the amount that each charge was charged (0 if the call is
---     denied)
---   for each charge: the outcome, the time until which the key is blocked, three numbers of the
---     rule (a, b, c), and the time at which the state ends (d)
---   for each charge of a refund, an undo and a charge beyond the limit: the amount, a whole number
+-- Reply: VERDICTS, now, and the reply to each call. If the client can compute the reply to a call
+-- from the written value, the reply to the call is only this value. If the key of a charge has a
+-- foreign value, the reply to the call is the place (from 1) of the first such charge in the call.
+--
+-- Every other reply to a call consists of 0 and the replies to the charges. The reply to a charge
+-- is the outcome, the time until which the key is blocked, three numbers of the rule (a, b, c), and
+-- the time at which the state ends (d). For a refund, an undo and a charge beyond the limit, the
+-- amount follows, a whole number.
+--
+-- In the reply to an acquire of up to the costs, the amount that each charge was charged follows
+-- the first 0. If the call is denied, this amount is 0.
 
 --- @include lib/now
 --- @include lib/rules
@@ -28,8 +34,9 @@
 local request = ARGV[1]
 local answer = { pack('<BI7', VERDICTS, now) }
 
--- `found` contains, by the number of the key, the string that the key had at the start of the
--- script, or the string that the fast path has written.
+-- `found` contains the string that each key had at the start of the script, by the number of the
+-- key. If the fast path (the loop at the end of this file) has written a new string, `found`
+-- contains the new string.
 --- @when plain
 --- @inline lib/read_keys
 --- @end
@@ -37,10 +44,10 @@ local answer = { pack('<BI7', VERDICTS, now) }
 local found, others_absent = {}, false
 --- @end
 
--- Tables of the keys that the fast path did not handle, indexed by the number of the key: the
--- value, its kind, the time until which the value blocks, and whether the value is a list.
--- `changed` contains the keys that must still be written, and the time until which each key must
--- live.
+-- Tables of the keys that the fast path (the loop at the end of this file) did not handle, indexed
+-- by the number of the key: the value, its kind, the time until which the value blocks, and whether
+-- the value is a list. For each key that must still be written, `changed` contains the time until
+-- which the key must live.
 local values, kinds, blocks, lists, changed = {}, {}, {}, {}, {}
 
 local function load_state(k)
@@ -72,7 +79,8 @@ end
 local function set_state(k, value, kind, blocked_until, expires_at, plan)
   if blocked_until > expires_at then expires_at = blocked_until end
   if plan then
-    -- The key still exists if the script will remove it at its end.
+    -- If this script has removed the state, the key still exists, because the script removes keys
+    -- only at its end.
     local is_there = values[k] or changed[k]
     write_list(KEYS[k], is_there, lists[k], blocking(value, blocked_until), expires_at, plan)
     lists[k], changed[k] = true, nil
@@ -94,7 +102,8 @@ local function set_block(k, blocked_until)
   set_state(k, values[k] or string.char(NONE), kind, blocked_until, ends, plan)
 end
 
--- Applies a refund, an undo or an acquire by the rule to a state, and keeps the block of the state.
+-- Applies a refund, an undo or an acquire to a state, by the rule of a charge. Keeps the block of
+-- the state.
 local function change_state(op, k, rule, cost, taken_at, p1, p2, p3, p4, max_records)
   local _, _, _, _, _, after, expires_at, plan =
     RULES[rule](values[k], kinds[k], cost, op, op == UNDO and cost or 0, taken_at, p1, p2, p3, p4,
@@ -118,14 +127,14 @@ local function is_shadow(flags)
   return flags % CHECK_ONLY == SHADOW
 end
 
--- Tables of the charges of the current call, indexed by the place of the charge. `firsts` to
--- `fourths` are the outputs a, b, c and d of the rule.
+-- Tables of the charges of the current call, indexed by the place of the charge in the call.
+-- `firsts` to `fourths` are the outputs a, b, c and d of the rule.
 local keys, outcomes, firsts, seconds, thirds, fourths = {}, {}, {}, {}, {}, {}
 local costs, afters, expiries, plans, amounts, refunds = {}, {}, {}, {}, {}, {}
 
 -- Evaluates all charges. If `amount` is given, it replaces the cost of every charge that is not
--- check-only. If a charge has a foreign value, the function returns the place of the first such
--- charge. Otherwise it returns 0, and whether the call is allowed.
+-- check-only. If a charge has a foreign value, the function returns the place (from 1) of the first
+-- such charge in the call. Otherwise it returns 0, and whether the call is allowed.
 local function evaluate(op, count, max_wait, charges, amount)
   local allowed = true
   for place = 1, count do
@@ -148,19 +157,20 @@ local function evaluate(op, count, max_wait, charges, amount)
   return 0, allowed
 end
 
--- Writes all evaluated charges if the call is allowed. Otherwise writes only the penalties.
+-- Writes all evaluated charges if the call is allowed. If the call is refused, writes only the
+-- penalties: the blocks that follow denials.
 local function commit_charges(count, charges, allowed)
   for place = 1, count do
     local k, after, cost = keys[place], afters[place], costs[place]
     if outcomes[place] == DENIED then
       local _, _, _, _, penalty, p1 = parse_charge(charges, place)
-      -- A charge with a cost above the limit is denied, but causes no penalty.
+      -- A charge with a cost above the limit is denied, but causes no penalty (no block).
       if penalty > 0 and cost > 0 and cost <= p1 then set_block(k, now + penalty) end
     elseif allowed and after then
       set_state(k, after, after:byte(), 0, expiries[place], plans[place])
     elseif after then
-      -- This charge is not made, because another charge of the call is denied. The reply has the
-      -- numbers of a peek.
+      -- This charge is not made, because another charge of the call is denied. So the reply to this
+      -- charge has the numbers of a peek.
       local _, rule, _, _, _, p1, p2, p3, p4 = parse_charge(charges, place)
       _, firsts[place], seconds[place], thirds[place], fourths[place] =
         RULES[rule](values[k], kinds[k], cost, PEEK, 0, nil, p1, p2, p3, p4, KEYS[k], lists[k])
@@ -169,8 +179,8 @@ local function commit_charges(count, charges, allowed)
 end
 
 -- Returns the maximum amount that all enforced policies admit, for an acquire of up to the costs.
--- Returns `nil` if this maximum is less than `min`. Before, all charges must have been evaluated as
--- peeks.
+-- Returns `nil` if this maximum is less than `min`. The caller must have evaluated all charges as
+-- peeks before.
 local function common_amount(count, min, charges)
   local amount
   for place = 1, count do
@@ -201,7 +211,7 @@ end
 
 -- Executes a refund, an undo, a charge beyond the limit, a reset or a block. These operations
 -- change states without a check of the limits. The reply has the numbers of a peek with a cost of
--- 0.
+-- 0, which the function executes after the change.
 local function change_states(op, count, argument, charges)
   for place = 1, count do
     local k, rule, _, cost, epoch, p1, p2, p3, p4 = parse_charge(charges, place)
@@ -227,7 +237,8 @@ local function change_states(op, count, argument, charges)
     local changed_by = math.abs(held(rule, firsts[place], seconds[place], thirds[place], p2) - before)
     amounts[place] = (changed_by - changed_by % unit) / unit
     if op == REFUND then
-      -- A refund of the whole debt can include a part of a token, which the amount does not show.
+      -- A refund of the whole debt can include a part of a token. The amount contains only whole
+      -- tokens, so count this part as one token.
       local has_part = rule == TOKEN_BUCKET and amounts[place] < cost
       refunds[place] = amounts[place] + (has_part and 1 or 0)
       if refunds[place] > 0 then note_refund(KEYS[epoch], refunds[place]) end
@@ -259,7 +270,8 @@ local function decide(op, count, argument, charges)
   is_done = allowed or op ~= ACQUIRE and op ~= ACQUIRE_UP_TO
   --- @end
   --- @when hold
-  -- The held and the spent cost of each charge. They stay `nil` if the call is refused.
+  -- The held and the spent cost of each charge. If the call is refused, `held_and_spent` stays
+  -- `nil`.
   if allowed then
     local held_costs = {}
     for place = 1, count do

@@ -1,7 +1,8 @@
 --- Wraps the functions of batch.lua for states with holds (see lib/state_holds.lua).
 ---
---- A reply of the fast path is the same as in batch.lua. Every other reply to a call begins with
---- WITH_HOLDS instead of 0, and ends with the result of `open_holds` for each charge.
+--- The reply to a call that the fast path of batch.lua decides is the same as in batch.lua. Every
+--- other reply to a call begins with WITH_HOLDS instead of 0, and ends with the result of
+--- `open_holds` for each charge.
 
 --- @include lib/state_holds
 
@@ -9,7 +10,7 @@
 -- value: sums, times and numbers.
 local feet = {}
 
--- Whether the value of each key is a string, by the number of the key.
+-- Whether the value of a key is a string, indexed by the number of the key.
 local is_string = {}
 
 local load_without_holds = load_state
@@ -38,7 +39,7 @@ set_state = function(k, value, kind, blocked_until, expires_at, plan)
   foot.is_changed, foot.state_ends = true, math.max(foot.state_ends or 0, expires_at)
 end
 
--- A state in which nothing is charged is kept while the state has holds.
+-- While a state has holds, the state is kept even if nothing is charged in it.
 local remove_without_holds = remove_state
 remove_state = function(k)
   if feet[k] then set_state(k, string.char(NONE), NONE, 0, 0) else remove_without_holds(k) end
@@ -89,7 +90,8 @@ decide = function(op, count, argument, charges)
   decide_without_holds(op, count, argument, charges)
   if answer[at] ~= '\0' then return end
   answer[at] = string.char(WITH_HOLDS)
-  -- A reservation must not get a place in the queue that depends on lapses of holds.
+  -- The reply to a reservation does not contain the holds, because the place of a reservation in
+  -- the queue must not depend on lapses of holds.
   local waits_for_lapses = (op == PEEK or op == ACQUIRE) and argument == 0 or op == ACQUIRE_UP_TO
   for place = 1, count do
     local k = keys[place]
@@ -101,8 +103,8 @@ decide = function(op, count, argument, charges)
   --- @end
 end
 --- @when id hold
--- Load all states, so that the general path decides every key. Only this path sets `is_done` and
--- `held_and_spent`, which a call with an id needs.
+-- A call with an id needs `is_done` and `held_and_spent`, which only `decide` sets. So load all
+-- states, because the fast path handles no state that is loaded.
 for k = 1, #KEYS do load_state(k) end
 --- @end
 --- @when hold
@@ -164,12 +166,12 @@ for place = 1, held_and_spent and count or 0 do
 end
 
 --- @section write
--- Write the states with holds here. The code after this section writes the states without holds.
+-- Write the states with holds. The code after this section writes the states without holds.
 for k, foot in pairs(feet) do
   if foot.is_changed then
     if foot.replaced_type then
-      -- Write an empty string into the key first. If the server lacks memory, SETRANGE fails before
-      -- the script has written anything.
+      -- SETRANGE writes an empty string into the key first, which changes nothing. If the server
+      -- lacks memory, SETRANGE fails, so the script fails before it has removed the key.
       if foot.replaced_type == 'string' then call('SETRANGE', KEYS[k], '0', '') end
       call('UNLINK', KEYS[k])
     end

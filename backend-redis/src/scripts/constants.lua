@@ -10,13 +10,14 @@ BLOCK_FLAG = 0x20
 BLOCK_SIZE = 7
 
 -- Sizes in a log (see rules/sliding_log.lua): the number of records of a sealed element of a list,
--- the bytes of a sealed element, and the bytes of the newest record and the foot.
+-- the bytes of a sealed element, and the bytes of the newest record and the foot together.
 CHUNK = 14
 CHUNK_SIZE = 204
 LOG_END = 51
 
--- Sizes in bytes in a state with holds (see lib/state_holds.lua): an open hold, its part up to the
--- end of its number, its part up to the end of its key, and the foot.
+-- Sizes in bytes in a state with holds (see lib/state_holds.lua). An open hold has STATE_HOLD
+-- bytes. Its number ends after HOLD_NUMBER bytes, and its key after HOLD_KEY bytes. The foot has
+-- HOLDS_FOOT bytes.
 STATE_HOLD = 48
 HOLD_NUMBER = 4
 HOLD_KEY = 20
@@ -31,16 +32,16 @@ NO_EPOCH = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 -- The maximum number of records of a log with holds.
 MAX_RECORDS_WITH_HOLDS = 1024
 
--- Sizes in the record under an id, in bytes from the start of the record: up to the end of the
--- fingerprint, of the part from the call, and of the time at which the record was written.
--- HOLD_HEAD is the size of the record of a hold up to the minimum.
+-- Places in the record under an id, in bytes from its start. The fingerprint ends at FINGERPRINT.
+-- The part that the client sends ends at ID_REQUEST, and the time at which the record was written
+-- ends at ID_HEAD. In the record of a hold, the minimum begins after HOLD_HEAD.
 FINGERPRINT = 21
 ID_REQUEST = 29
 ID_HEAD = 36
 HOLD_HEAD = 45
 
--- The held cost of a charge of a hold on which a settlement changes nothing. It is 2^53, which
--- exceeds every cost.
+-- The held cost in the record of a hold for a charge that a shadow denied. A settlement changes
+-- nothing for such a charge. The number is 2^53, which exceeds every cost.
 NOT_COUNTED = 0x20000000000000
 
 -- An undo searches for the record of its charge among the newest MAX_UNDO records. These records
@@ -48,8 +49,8 @@ NOT_COUNTED = 0x20000000000000
 MAX_UNDO = 128
 MAX_UNDO_SEALED = 10
 
--- The minimum number of expired records in a log that is a string, before a script writes the log
--- without them.
+-- A script removes the expired records from a log that is a string only if the log has at least
+-- this number of expired records.
 MIN_EXPIRED = 16
 
 -- A number is at most 2^52, so that the sum of two numbers is at most 2^53. Running totals wrap
@@ -57,16 +58,17 @@ MIN_EXPIRED = 16
 MAX_EXACT = 0x10000000000000
 MODULUS = 0x20000000000000
 
--- A charge beyond the limit is bounded so that its debt is repaid within this time, 2^51
--- microseconds.
+-- After a charge beyond the limit, a bucket has at most the debt that is repaid within this time,
+-- 2^51 microseconds.
 MAX_SPAN = 0x8000000000000
 
--- The minimum time to live in milliseconds, if a test sets the time.
+-- The minimum time to live of a key in milliseconds, if a test sets the time.
 MIN_TTL_IN_TESTS = 3600000
 
--- The size in bytes of a request for one charge that is an acquire without a wait and a penalty.
+-- The size in bytes of the request of single.lua for an acquire without a wait and a penalty (a
+-- block after a denial). The request for any other call is longer.
 USUAL_SIZE = 35
 
--- Sizes in bytes in a request for several charges: the head of a call, and a charge.
+-- Sizes in bytes in the request of batch.lua: the head of a call, and a charge.
 CALL_HEAD = 9
 CHARGE_SIZE = 46

@@ -2,33 +2,40 @@
 -- inner script, single.lua or batch.lua, decides the acquire.
 --
 -- KEYS: the keys of the inner script, then the key of the epoch of each charge, then the key of the
---   id.
+-- id.
+--
 -- ARGV[1]: the request of the inner script.
+--
 -- ARGV[2]: HOLD, the fingerprint of the call without its costs (20 bytes), the life of the record
---   (twice the time to live of the id), whether the policy of a single charge is a shadow, the
---   minimum (0 for none), the cost of each charge. In a script for states with holds, a number of 4
---   bytes follows for each charge: the maximum number of open holds, or 0 if the policy does not
---   refund lapsed holds.
+-- (twice the time to live of the id), whether the policy of a single charge is a shadow, the
+-- minimum (0 for none), and the cost of each charge. In a script for states with holds, a number of
+-- 4 bytes follows for each charge: the maximum number of open holds, or 0 if the policy does not
+-- refund lapsed holds.
+--
 -- ARGV[3]: the life of the record in milliseconds, as text.
+--
 -- ARGV[4]: the time, if a test sets it.
 --
--- The record under the id consists of:
+-- The record under the id consists of these parts, in this order:
 --   ARGV[2] up to the minimum
---   the time of the hold, the time until which the hold can be extended, the size of the reply (2
---     bytes)
---   the minimum of the call, the cost of each charge
---   the held cost of each charge (NOT_COUNTED for a shadow that denied)
+--   the time of the hold
+--   the time until which the hold can be extended
+--   the size of the reply (2 bytes)
+--   the minimum of the call
+--   the cost of each charge
+--   the held cost of each charge (NOT_COUNTED for a charge that a shadow denied)
 --   the spent cost of each charge
 --   the epoch of each charge
 --   the reply
 --   the reply to the settlement, if the hold is settled
 --
--- Reply: the reply of the inner script, or one of these:
---   ID_REUSED if another call has used the id
---   ID_FOREIGN if the id or an epoch has a foreign value
---   TOO_MANY_HOLDS, the place of the charge, and the number of open holds (4 bytes)
+-- Reply: the reply of the inner script, or one of three errors. The reply is ID_REUSED if another
+-- call has used the id, and ID_FOREIGN if the id or an epoch has a foreign value. If a state has
+-- the maximum number of open holds, the reply is TOO_MANY_HOLDS, the place (from 1) of the charge
+-- in the call, and the number of open holds (4 bytes).
 local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
--- The inner script reads its own keys from KEYS, and its time from ARGV[2].
+-- The inner script reads its own keys from KEYS, and its time from ARGV[2]. So remove the key of
+-- the id from KEYS, and move the time.
 KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
 --- @when lapse
 local max_counts = (#id - ID_REQUEST - 7) / 11 * 4
@@ -61,8 +68,8 @@ for place, epoch_key in ipairs(epoch_keys) do
   epoch_values[place] = value
 end
 
--- The held and the spent cost of each charge, or `nil` if the call was refused. A refused call gets
--- no record.
+-- The held and the spent cost of each charge. If the call is refused, `held_and_spent` stays `nil`,
+-- and the call gets no record.
 local held_and_spent = nil
 local function decide()
   --- @inline BODY

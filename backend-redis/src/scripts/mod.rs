@@ -18,8 +18,9 @@ pub struct Script {
 }
 
 impl Script {
-    /// Creates a script. The variant of the script is the texts of `variant` that are not empty,
-    /// joined by `_`.
+    /// Creates a script. Scripts with the same `name` differ in their variant, a text such as
+    /// `lapse_settle`. The parameter `variant` lists the parts of this text. Empty parts are
+    /// ignored.
     fn new(name: &'static str, variant: &[&str], code: String) -> Self {
         let variant: Vec<_> = variant.iter().copied().filter(|part| !part.is_empty()).collect();
         let sha = redis::Script::new(&code).get_hash().to_owned();

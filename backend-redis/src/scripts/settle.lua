@@ -1,19 +1,25 @@
 -- Settles a hold, finally or at the cost so far, or extends a hold.
 --
 -- KEYS: the keys of the charges in order, then the keys of their epochs, then the key of the id.
+--
 -- ARGV[1]: one call in the format of batch.lua. The cost of a charge is the actual total cost.
--- ARGV[2]: the head of the record, as in hold.lua, with a minimum of 0. The life of an extension is
---   twice the time by which the call extends the hold.
+--
+-- ARGV[2]: the head of the record, as in hold.lua, with a minimum of 0. In an extension, the life
+-- of the record is twice the time by which the call extends the hold.
+--
 -- ARGV[3]: the time, if a test sets it.
 --
--- Reply: the reply of batch.lua to one call. A settlement adds to each charge the amount that was
--- refunded or charged, and a byte. The byte is 1 if the amount was charged. The byte is also 1 if
--- nothing was refunded because too many newer records of a log prevent it. Other replies are:
---   ID_REUSED, ID_FOREIGN, HOLD_UNKNOWN
---   HOLD_SETTLED, the costs at which the hold was settled, and the reply to that settlement
---   HOLD_LAPSED, and the time since the lapse
+-- Reply: the reply of batch.lua to one call. In the reply to a settlement, the amount that was
+-- refunded or charged and a byte follow for each charge. The byte is 1 if the amount was charged,
+-- or if nothing was refunded because the record of the hold in a log is not among the newest
+-- MAX_UNDO records.
+--
+-- The reply is HOLD_UNKNOWN if there is no hold with this id, ID_REUSED if another call has used
+-- the id, and ID_FOREIGN if the id has a foreign value. If the hold was settled before, the reply
+-- is HOLD_SETTLED, the costs at which the hold was settled, and the reply to that settlement. If an
+-- extension is too late, the reply is HOLD_LAPSED and the time since the lapse.
 local id_key, id = KEYS[#KEYS], ARGV[2]
--- A test passes its time in ARGV[3], but lib/now reads the time from ARGV[2].
+-- Move the time of a test from ARGV[3] to ARGV[2], because lib/now reads ARGV[2].
 KEYS[#KEYS], ARGV[2] = nil, ARGV[3]
 --- @include lib/now
 
@@ -46,7 +52,6 @@ for place = 1, count do
   end
   if admits == nil then return pack('<BI7B', VERDICTS, now, place) end
 
-  -- Compute the change that the settlement makes to the state, and the cost of the change.
   local held_cost = parse('<I7', record, held_at + (place - 1) * 7)
   local spent_cost = parse('<I7', record, spent_at + (place - 1) * 7)
   --- @inline lib/epoch.read

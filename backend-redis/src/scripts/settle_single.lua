@@ -1,13 +1,17 @@
--- Settles or extends a hold of one charge, as settle.lua does, with only the rule of this charge.
+-- Settles or extends a hold of one charge, as settle.lua does. The script has only the rule of this
+-- charge.
 --
 -- KEYS: the key of the charge, the key of its epoch, the key of the id.
+--
 -- ARGV[1]: the request of single.lua. The cost is the actual total cost.
+--
 -- ARGV[2]: the head of the record, as in settle.lua.
+--
 -- ARGV[3]: the time, if a test sets it.
 --
 -- Reply: the reply of settle.lua.
 local key, epoch_key, id_key, id = KEYS[1], KEYS[2], KEYS[3], ARGV[2]
--- A test passes its time in ARGV[3], but lib/now reads the time from ARGV[2].
+-- Move the time of a test from ARGV[3] to ARGV[2], because lib/now reads ARGV[2].
 ARGV[2] = ARGV[3]
 --- @include lib/now
 

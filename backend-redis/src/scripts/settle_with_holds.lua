@@ -20,8 +20,8 @@ local function find_hold(key, at_score)
   end
 end
 
--- Returns the held cost of a charge without the part that was refunded at the lapse. Stores the
--- hold in the foot of the state as `own_hold`.
+-- Returns the held cost of a charge, minus the part that was refunded at the lapse. Stores the hold
+-- in the foot of the state as `own_hold`.
 local function still_held(place, held_cost, epoch)
   local key = KEYS[place]
   local foot = feet_by_key[key]

@@ -1,14 +1,18 @@
 -- Decides a call of one charge by one rule. The call is an acquire, a reservation or a peek.
 --
 -- KEYS[1]: the key of the state.
--- ARGV[1]: the cost and the four numbers of the policy. Then follow the operation, the maximum wait
---   and the penalty, unless the call is an acquire without a wait and without a penalty.
+--
+-- ARGV[1]: the cost and the four numbers of the policy. An acquire without a wait and without a
+-- penalty has only these numbers. For every other call, the operation, the maximum wait and the
+-- penalty follow. The penalty is the length of the block after a denial, or 0.
+--
 -- ARGV[2]: the time, if a test sets it.
 --
--- Reply: the written value, if the client can compute the whole reply from this value. Otherwise:
---   if the key has a foreign value: VERDICTS, now, 1
---   if the key has no foreign value: VERDICTS, now, 0, the outcome, the time until which the key is
---     blocked, three numbers of the rule (a, b, c), and the time at which the state ends (d)
+-- Reply: only the written value, if the client can compute the whole reply from this value. If the
+-- key has a foreign value, the reply is VERDICTS, now and 1.
+--
+-- Every other reply consists of VERDICTS, now, 0, the outcome, the time until which the key is
+-- blocked, three numbers of the rule (a, b, c), and the time at which the state ends (d).
 
 --- @include lib/now
 local request, key = ARGV[1], KEYS[1]
@@ -69,8 +73,8 @@ end
 is_done = admits and outcome == ALLOWED or admits ~= nil and id:byte(-1) == SHADOW
 --- @end
 --- @when hold
--- The held and the spent cost of the charge, unless the call is refused. A shadow that denies the
--- charge does not refuse the call.
+-- The held and the spent cost of the charge. If the call is refused, `held_and_spent` stays `nil`.
+-- A shadow that denies the charge does not refuse the call.
 if admits and outcome == ALLOWED then
   held_and_spent = pack('<I7I7', cost, 0)
 elseif admits ~= nil and id:byte(ID_REQUEST) == SHADOW then
@@ -82,20 +86,21 @@ if admits == nil then
   return pack('<BI7B', VERDICTS, now, 1)
 elseif after then
   --- @when token_bucket
-  -- The value contains the time of its last write. If this is the current time and there is no
-  -- wait, the client can compute the whole reply from the value.
+  -- The value contains the time of its last write. If the last write was now and there is no wait,
+  -- the client can compute the whole reply from the value.
   if time == now and c == 0 then return after end
   --- @end
 elseif outcome == ALLOWED and not admits then
   outcome = DENIED
-  -- A charge with a cost above the limit is denied, but causes no penalty.
+  -- A charge with a cost above the limit is denied, but causes no penalty (no block).
   if penalty > 0 and op == ACQUIRE and cost <= p1 then
     blocked_until = now + penalty
     local ends, ttl = blocked_until
     --- @inline lib/ttl.text
     ttl = math.max(ttl, call('PTTL', key))
     --- @when log_string
-    -- The write needs the whole log, and the script has read only the end of the log.
+    -- The script has read only the end of the log, but must write the whole log together with the
+    -- block.
     if value and #value == LOG_END then value = call('GET', key) end
     --- @end
     value = value or string.char(NONE)

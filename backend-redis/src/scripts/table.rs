@@ -1,5 +1,5 @@
 //! The table of all scripts. A row contains an entry (the first file of a script), flags for
-//! `@when`, and the meanings of names.
+//! `@when`, and the texts of placeholders.
 
 use std::sync::OnceLock;
 
@@ -33,9 +33,9 @@ impl Form {
         Self::Interval,
     ];
 
-    /// Returns the name of the rule, the variant, the flag and two constants. The rule is also the
-    /// name of the script and of the file in `rules`. The flag selects the commands that read and
-    /// write the form. The constants replace VALUE_KIND and VALUE_SIZE.
+    /// Returns the columns of the table: the rule, the variant, the flag, VALUE_KIND and
+    /// VALUE_SIZE. The rule is also the name of the script and of the file in `rules`. The flag
+    /// selects the commands that read and write the form.
     #[rustfmt::skip]
     const fn row(self) -> [&'static str; 5] {
         match self {
@@ -55,7 +55,8 @@ impl Form {
         Some(match (rule, start) {
             (Rule::FixedWindow, Start::Aligned) => Self::AlignedWindow,
             (Rule::FixedWindow, Start::Phased) => Self::PhasedWindow,
-            // Every remaining start is anchored, because `numbers` returns no other start.
+            // `numbers` returns only aligned, phased and anchored starts, so this start is
+            // anchored.
             (Rule::FixedWindow, _) => Self::AnchoredWindow,
             (Rule::SlidingLog, _) if is_list => Self::LogList,
             (Rule::SlidingLog, _) => Self::LogString,
@@ -74,8 +75,9 @@ impl Form {
 impl RecordKind {
     const ALL: [Self; 3] = [Self::None, Self::Id, Self::Hold];
 
-    /// Returns the entry and the flag. The flag is also a part of the variant. The entry of a
-    /// script that writes a record wraps the entry `body`.
+    /// Returns the entry of a script that writes a record of the kind `self`, and the flag of the
+    /// kind. The flag is also a part of the variant. The entries `id` and `hold` wrap the entry
+    /// `body`.
     const fn entry_and_flag(self, body: &'static str) -> (&'static str, &'static str) {
         match self {
             Self::None => (body, ""),
@@ -123,8 +125,8 @@ fn single_of(form: Form, record: RecordKind) -> &'static Script {
     })
 }
 
-/// Returns the script that settles or extends a hold of a single charge. For a log and for slots,
-/// there is no such script, and [`settle`] returns the script.
+/// Returns the script that settles or extends a hold of a single charge. Returns `None` for a log
+/// and for slots, because [`settle`] returns the script for holds on these states.
 #[must_use]
 pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
     Form::new(rule, start, false).and_then(settle_single_of)
@@ -152,8 +154,8 @@ fn one_charge(form: Form, entry: &str, last: &str, flags: &[&str]) -> Script {
     Script::new(rule, &[variant, last], code)
 }
 
-/// Returns the script for all other calls and batches. It decides calls with several charges, with
-/// other operations, and several calls in a batch.
+/// Returns the script that decides any calls and batches: calls with several charges, with any
+/// operation, and several calls in a batch.
 #[must_use]
 pub fn batch(record: RecordKind, states: StateKind) -> &'static Script {
     static SLOTS: [[Slot; 3]; 2] = [const { [const { Slot::new() }; 3] }; 2];

@@ -1,21 +1,23 @@
--- Decides the usual batch: acquires of single charges without waits and penalties, by any rule
--- except the sliding log. Charges that differ only in their keys form a group, and the request
--- contains the numbers of a group once. A state is read and written once, regardless of the number
--- of its charges.
+-- Decides the usual batch: acquires of single charges without waits and without blocks after
+-- denials, by any rule except the sliding log. Charges that differ only in their keys form a group,
+-- and the request contains the numbers of a group once. A state is read and written once,
+-- regardless of the number of its charges.
 --
 -- KEYS: each key once, group after group.
--- ARGV[1], for each group: the rule, the cost, the four numbers of the policy, the number of keys,
---   and a flag. If the flag is 1, at least one key is charged more than once, and the number of
---   charges of each key follows.
+--
+-- ARGV[1] contains, for each group: the rule, the cost, the four numbers of the policy, the number
+-- of keys, and a flag. If the flag is 1, at least one key of the group is charged more than once,
+-- and the number of charges of each key follows.
+--
 -- ARGV[2]: the time, if a test sets it.
 --
--- Reply: VERDICTS and now. Then for each key:
---   UNUSUAL, if the key has a value that the rule alone cannot have written. The script leaves the
---   key unchanged, and batch.lua must decide all calls on the key
---   otherwise for each charge of the key:
---     the new value, if the charge is admitted
---     DENIED and the current value, if the charge is denied
---     EMPTY, if the charge is denied and the state is empty
+-- Reply: VERDICTS, now, and the reply to each key. The reply to a key is UNUSUAL if the key has a
+-- value that the rule alone cannot have written, such as a value with a block. The script leaves
+-- this key unchanged, and batch.lua must decide all calls on the key.
+--
+-- Every other reply to a key consists of the replies to the charges of the key. If a charge is
+-- admitted, the reply to the charge is the new value. If the charge is denied, the reply is DENIED
+-- and the current value. If the charge is denied and the state is empty, the reply is EMPTY.
 
 --- @include lib/now
 
@@ -51,7 +53,7 @@ end
 return table.concat(answer)
 
 --- @section group
---- Charges the keys of a group by the rule RULE.
+--- Charges the keys of a group. The rule of the group replaces RULE.
 ---
 --- Inputs: k (the last key of the previous group), last (the last key of this group), rule_kind and
 --- size (of the values of the rule), cost, repeats, p1 to p4.

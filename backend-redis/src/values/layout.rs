@@ -63,7 +63,7 @@ shared! {
 
     SLOTS = 0x9c;
 
-    // The first byte of a script's reply that consists of more than a value.
+    // The possible first bytes of a script's reply, if the reply is not only a value.
     VERDICTS = 0;
     ID_REUSED = 1;
     ID_FOREIGN = 2;
@@ -72,12 +72,12 @@ shared! {
     HOLD_LAPSED = 5;
     TOO_MANY_HOLDS = 6;
 
-    // The first byte of the reply to a call, if the reply contains the holds on the states.
-    // `WITH_HOLDS` differs from every place of a charge and every kind.
+    // The reply to a call begins with `WITH_HOLDS` if it contains the holds on the states. No place
+    // of a charge and no kind has this number.
     WITH_HOLDS = 0x8f;
 
-    // The first byte of the reply to a key or a charge of a usual batch, unless this byte is
-    // `DENIED` or a kind.
+    // Possible first bytes of the reply to a key or a charge of a usual batch. The other possible
+    // first bytes are `DENIED` and the kinds.
     UNUSUAL = 3;
     EMPTY = 4;
 

@@ -12,15 +12,15 @@
 //! [`Record::restore`](tidegate_core::engine::Record::restore):
 //!
 //! * A count, a debt and a sum are 1 to 2^52, and a time is before 2^52.
-//! * The end of a window is a time at which a window of the policy can end.
-//! * A bucket recovers after the time of its debt.
+//! * A window ends before 2^52 plus its length. An aligned window ends at a multiple of its length.
+//! * The time at which a bucket recovers is after the time of its debt.
 //!
 //! A time in the future is valid, because the clock of a server can step back by any span.
 //!
 //! A script checks the foot of a log, which is the fixed-size end of the value, and the records
-//! that the script reads. The script for a single charge reads only the end of a string. When it
-//! writes, the reply of the server contains the size of the string. If the string is longer than
-//! the size in its foot, the call fails, and the written bytes are not removed.
+//! that the script reads. The script for a single charge reads only the end of a string. When this
+//! script writes the end, the server replies with the size of the string. If the string is longer
+//! than the size in its foot, the call fails, and the written bytes are not removed.
 
 use std::borrow::Cow;
 
@@ -60,7 +60,7 @@ macro_rules! values {
 }
 
 struct Layout {
-    /// The name of the size of the value in the scripts.
+    /// The name of the constant for the size of the value, such as `WINDOW_SIZE`.
     size_name: &'static str,
     /// The names and numbers of the kinds that a value of this layout can have.
     #[cfg(test)]

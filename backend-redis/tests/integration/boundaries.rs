@@ -1,5 +1,5 @@
-//! Compares the store with the core in random calls at boundaries. The limits, costs and times of
-//! the calls are at the bounds of comparisons, divisions and exact numbers.
+//! Compares the store with the core in random calls. The limits, costs and times of the calls are
+//! near values at which a comparison, a division or the exactness of a number can go wrong.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,10 +19,11 @@ use tidegate_testkit::generate::seeded_rng;
 
 use crate::common::{policy, store_at};
 
-/// The policies that are charged in turn, most of them with the same name. The costs are used in
-/// addition to costs near the limits.
+/// Families of policies with the same name, and the costs of their charges. The test also uses
+/// costs near the limits.
 const FAMILIES: &[(&[&str], &[u64])] = &[
-    // These buckets have different rates, units per token and ticks: 1, 10 and 100 µs.
+    // The buckets of the first families have different rates, units per token and ticks (1 and 10
+    // µs).
     (&["p: token-bucket 2/3us burst 4 block 1us", "p: gcra 1/2us burst 1"], &[]),
     (
         &[
@@ -46,9 +47,9 @@ const FAMILIES: &[(&[&str], &[u64])] = &[
         ],
         &[1, 7, 703_687_441_777, 7_036_874_417_767, 14_073_748_835_532, 1 << 46, 1 << 47],
     ),
-    // In this bucket, a token has 2^27 units.
+    // In the bucket with one token per 134217728 µs, a token has 2^27 units.
     (&["p: token-bucket 1/134217728us burst 9"], &[]),
-    // Under these policies, the debt of reservations reaches 2^52.
+    // Reservations make the debt of the next two buckets as large as 2^52 units.
     (
         &["p: token-bucket 562949953421312/1us burst 2251799813685248"],
         &[1 << 48, 1 << 49, 1 << 50, 1 << 51],
@@ -67,14 +68,14 @@ const FAMILIES: &[(&[&str], &[u64])] = &[
     (&["p: fixed-window 4503599627370496/9us", "p: fixed-window 9/9us"], &[1 << 50, 1 << 51]),
     (&["p: sliding-counter 3/5us", "p: sliding-counter 7/5us"], &[]),
     (&["p: sliding-counter 9/7us block 1us"], &[]),
-    // These policies have ticks of 1 and 10 µs.
+    // The first of these two sliding counters has ticks of 1 µs, the second has ticks of 10 µs.
     (
         &["p: sliding-counter 112589990684262/40us", "p: sliding-counter 1125899906842624/40us"],
         &[1 << 40, 1 << 45, 1 << 48, 1 << 49],
     ),
     (&["p: sliding-log 4/9us", "p: sliding-log 7/9us"], &[]),
     (&["p: sliding-log 5/9us grain 2us block 1us", "p: sliding-log 2/9us grain 2us"], &[]),
-    // The first log is stored as a string, and the second log as a list.
+    // A log of the first policy is stored as a string, and a log of the second policy as a list.
     (&["p: sliding-log 60/90us", "p: sliding-log 150/90us block 1us"], &[1, 1, 1, 8]),
     (&["p: sliding-log 300/500us"], &[1, 2, 3]),
     (&["p: sliding-log 100/250us", "p: sliding-log 128/250us"], &[1]),
@@ -118,8 +119,8 @@ impl<'f> Lane<'f> {
 
     fn cost(&self, rng: &mut TestRng, policy: &Policy) -> u64 {
         let limit = policy.limit();
-        // If costs are given, costs near the limit are rare, because they exhaust the limit for a
-        // long time.
+        // If the family has its own costs, costs near the limit are rare, because they exhaust the
+        // limit for a long time.
         let near_the_limit = if self.costs.is_empty() { 4 } else { 40 };
         match below(rng, near_the_limit) {
             0 => limit.saturating_sub(2) + below(rng, 4),
@@ -155,8 +156,8 @@ impl<'f> Lane<'f> {
                 Operation::Reserve { max_wait: Duration::from_micros(below(rng, bound)) }
             }
             16 | 17 => {
-                // The maximum cost that any state can hold is rare, because such a state recovers
-                // slowly.
+                // Costs near the maximum that a state can hold are rare, because a state with such
+                // a cost recovers slowly.
                 if below(rng, 20) == 0 {
                     let max = [1 << 51, 1 << 52, u64::MAX];
                     cost = one_of(rng, &max).saturating_sub(below(rng, 2) + self.remaining);
@@ -231,7 +232,7 @@ fn agree((expected, answer): &Answers) -> bool {
     }
 }
 
-/// Makes random calls, with random numbers that `stream` selects.
+/// Makes `steps` steps of random calls. `stream` selects the random numbers.
 async fn run(start: u64, steps: u64, stream: u64, moves: bool) {
     let families: Vec<(Vec<Policy>, Vec<u64>)> = FAMILIES
         .iter()
@@ -255,8 +256,8 @@ async fn run(start: u64, steps: u64, stream: u64, moves: bool) {
         };
         now = now.saturating_add_signed(if moves { elapsed } else { 0 });
         both.set(now);
-        // A step makes one batch, which has one or two calls for each subject. Other steps make a
-        // few single calls.
+        // Half of the steps make one batch, with one or two calls for each subject. The other steps
+        // make a few single calls.
         let is_batch = below(&mut rng, 2) == 0;
         let mut requests = vec![];
         for (index, lane) in lanes.iter_mut().enumerate() {
@@ -267,9 +268,10 @@ async fn run(start: u64, steps: u64, stream: u64, moves: bool) {
             };
             for _ in 0..times {
                 let (operation, policy, cost) = lane.operation(&mut rng, now);
-                // The policy of the second charge usually refuses.
+                // Some calls have a second charge, to a policy that usually denies.
                 let is_two = policy.rule().can_reserve() && below(&mut rng, 6) == 0;
-                // A check-only charge can refuse the whole call and is not made.
+                // Some charges are check-only. A check-only charge can cause a refusal of the call,
+                // but the store does not make this charge.
                 let is_check_only = below(&mut rng, 12) == 0;
                 requests.push((index, operation, policy, cost, is_two, is_check_only));
             }
@@ -322,8 +324,8 @@ async fn the_first_and_the_last_times_are_decided_as_in_the_core() {
     run(Timestamp::MAX.as_micros() - 300, 200, 4, true).await;
 }
 
-/// A block that has ended applies again after the clock steps back. So an undo that changes nothing
-/// must not remove such a block.
+/// A block that has ended applies again if the clock steps back. So an undo that changes nothing
+/// must not remove a block that has ended.
 #[tokio::test]
 async fn an_undo_that_changes_nothing_leaves_a_block_as_in_the_core() {
     const START: u64 = 1_790_000_000_000_000;
@@ -386,14 +388,14 @@ async fn an_undo_that_changes_nothing_leaves_a_block_as_in_the_core() {
     }
 }
 
-/// A policy with finer ticks possibly wrote the time of a bucket. Under coarser ticks, the bucket
-/// must count from the next coarse tick. This is tested for the wait of a reservation, and for the
-/// refill since a charge that is undone.
+/// If a policy with finer ticks wrote the time of a bucket, a policy with coarser ticks counts from
+/// the end of the tick that contains this time. The test checks the wait of a reservation. It also
+/// checks an undo, which depends on the refill since the charge.
 #[tokio::test]
 async fn a_change_to_coarser_ticks_is_decided_as_in_the_core() {
     let both = Both::new().await;
     let fine = policy("p: token-bucket 50000000/30s burst 1000000000000");
-    // This policy has ticks of a second.
+    // The policy `coarse` has ticks of one second.
     let coarse = policy("p: token-bucket 1400003/30s burst 100000000000000");
     for offset in [0, 1, 300_000, 500_000, 999_999] {
         let charged_at = 1_790_000_000_000_000 + offset;
@@ -466,17 +468,17 @@ async fn a_charge_beyond_the_limit_fills_a_state_up_to_its_bound_as_in_the_core(
         ("p: sliding-log 200/20us", MAX_EXACT),
         ("p: sliding-counter 9/20us", MAX_EXACT),
         ("p: sliding-counter 1125899906842624/40us", MAX_EXACT),
-        // The debt of this policy is at most 2^51 µs.
+        // The debt of the bucket with one token per microsecond is at most 2^51 µs.
         ("p: token-bucket 1/1us burst 9", 1 << 51),
         ("p: token-bucket 2/3us burst 9", 1_501_199_875_790_165),
         ("p: token-bucket 1/1d burst 9", 26_062),
         ("p: token-bucket 1/7us by-interval burst 9", 321_685_687_669_321),
         ("p: token-bucket 5/1d by-interval burst 9", 130_310),
-        // The debt of this policy is at most 2^52 units.
+        // The debts of the next three buckets are at most 2^52 units.
         ("p: token-bucket 70368744177665/100us burst 140737488355328", MAX_EXACT / 20),
         ("p: token-bucket 562949953421312/1us burst 2251799813685248", MAX_EXACT),
         ("p: token-bucket 562949953421312/1us by-interval burst 2251799813685248", MAX_EXACT),
-        // This policy has ticks of 100 µs.
+        // A token of the last bucket has 100 units.
         ("p: token-bucket 7/100us burst 9", MAX_EXACT / 100),
     ] {
         let policy = policy(text);
@@ -515,7 +517,8 @@ async fn a_charge_beyond_the_limit_fills_a_state_up_to_its_bound_as_in_the_core(
     }
 }
 
-/// A debt is repaid within 2^51 microseconds, and the repaid amount can be charged again.
+/// A debt is repaid within 2^51 microseconds. As soon as a part of the debt is repaid, the same
+/// amount can be charged again.
 #[tokio::test]
 async fn a_debt_is_repaid_within_the_maximum_span_as_in_the_core() {
     const START: u64 = 1_000_000_000_000_000;
@@ -562,8 +565,8 @@ async fn an_acquire_up_to_a_cost_is_decided_as_in_the_core() {
         "g: gcra 30/20us burst 30 block 9us",
     ]
     .map(policy);
-    // Each case has the amounts that are charged before the call, the index of the check-only
-    // charge, and the minimum.
+    // The cases differ in the amounts that are charged before the call, in the index of the
+    // check-only charge, and in the minimum of the acquire.
     for used in [[0; 7], [85, 0, 0, 0, 0, 0, 0], [0, 0, 68, 0, 49, 0, 0], [0, 0, 0, 0, 0, 40, 29]] {
         for checked in [None, Some(0), Some(2), Some(4), Some(6)] {
             for min in [1, 5, 33] {

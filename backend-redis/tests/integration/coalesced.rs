@@ -1,5 +1,5 @@
-//! Tests coalesced calls with the conformance suite. Also tests them while connections fail, with a
-//! record of each call.
+//! Runs the conformance suite on a store with coalesced calls. Another test makes coalesced calls
+//! while connections fail, and checks a record of each call.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -104,7 +104,7 @@ async fn several_connections_have_separate_batches_and_share_one_limit() {
                 let charge = Charge::new(&policies[number % 2], &subject);
                 let charges = [charge];
                 let call = Call::acquire(&charges);
-                // Every fifth call has an id and is not batched.
+                // Every fifth call has an id. Calls with an id are not batched.
                 let id = format!("{id}-{number}");
                 let id = CallId::new(&id, Duration::from_secs(60));
                 let call = if number % 5 == 0 { call.with_id(id) } else { call };

@@ -12,7 +12,8 @@ use tidegate_redis::{Call, Charge, ManualClock, RedisStore, Store, Timestamp};
 
 use crate::common::{builder, policy, server};
 
-/// B24: 10 clients with 64 tasks each use one key.
+/// Without defect B24, 10 clients with 64 tasks each, which all use one key, are admitted exactly
+/// up to the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn b24_ten_clients_of_sixty_four_tasks_are_counted_exactly() {
     for text in [
@@ -52,7 +53,7 @@ async fn b24_ten_clients_of_sixty_four_tasks_are_counted_exactly() {
     }
 }
 
-/// B27: a thousand calls within one microsecond are all counted.
+/// Without defect B27, a thousand calls within one microsecond are all counted.
 #[tokio::test]
 async fn b27_a_thousand_calls_in_one_microsecond_all_count() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));

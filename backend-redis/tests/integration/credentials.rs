@@ -1,5 +1,5 @@
-//! Tests credentials providers whose passwords change, and connections that the application has
-//! made.
+//! Tests providers of credentials whose passwords change, and stores on connections that the
+//! application has made.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -62,7 +62,7 @@ fn builder(url: &str) -> RedisStoreBuilder {
     RedisStore::builder().url(url)
 }
 
-/// Acquires 1 of 1,000, and returns the number of acquires before that.
+/// Acquires 1 under a limit of 1,000. Returns the amount that earlier calls have acquired.
 async fn acquire(store: &RedisStore) -> Result<u64, Error> {
     let policy = policy("p: fixed-window 1000/10d");
     let charges = [Charge::new(&policy, "s")];
@@ -112,7 +112,8 @@ async fn credentials_without_a_user_name_belong_to_the_user_of_the_url() {
     let store = provider.store(builder(&redis.url_for("limits", "old")));
     assert!(acquire(&store).await.is_ok());
     assert_eq!(connections(&redis, "limits").await.len(), 1);
-    // A second login must use the same user.
+    // The credentials have no user name. The second login must use the user of the URL, as the
+    // first login did.
     eventually(PATIENCE, "a second login", async || (provider.calls() > 2).then_some(()))
         .await
         .unwrap();
@@ -134,7 +135,7 @@ async fn a_connection_logs_in_again_before_its_credentials_expire() {
     assert_eq!(eventually(PATIENCE, "the second login", renewed).await.unwrap(), before);
     assert_eq!(acquire(&store).await.unwrap(), 1);
     assert_eq!(connections(&redis, "second").await, before);
-    // These credentials do not set `renew_after`, so there is no second login.
+    // The credentials of the second login do not set `renew_after`, so there is no third login.
     let calls = provider.calls();
     assert_eq!(acquire(&store).await.unwrap(), 2);
     assert_eq!(provider.calls(), calls);
@@ -248,7 +249,8 @@ async fn a_store_decides_on_an_existing_connection_as_on_its_own() {
     let settled = own.decide(Call::new(Operation::Settle, &used).with_id(id)).await.unwrap();
     assert_eq!(settled.amounts(), [3]);
     drop(store);
-    // The connection belongs to the application, which can still use the connection.
+    // The store is dropped. Its connection belongs to the application, which must still be able to
+    // use it.
     let mut connection = connection;
     assert_eq!(redis::cmd("PING").query_async::<String>(&mut connection).await.unwrap(), "PONG");
 

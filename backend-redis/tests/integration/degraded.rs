@@ -1,6 +1,6 @@
-//! Three nodes use a real Redis with many faults, and each node falls back to a third of the limit
-//! during a fault. Redis admits at most the limit, and the nodes together admit at most the limit
-//! once more.
+//! Three nodes use one real Redis while faults occur. During a fault, each node falls back to a
+//! third of the limit. Redis must admit at most the limit, and all fallbacks together must admit at
+//! most the limit once more.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -17,7 +17,7 @@ tidegate_testkit::differential!(redis_store, stores);
 
 const CONCURRENT_SCENARIOS: u16 = 8;
 
-/// A store with its own database.
+/// A store that uses its own database of the Redis server.
 struct DatabaseStore {
     store: RedisStore,
     clock: ManualClock,
@@ -37,7 +37,7 @@ impl DatabaseStore {
     async fn new(redis: &Redis, database: u16) -> Self {
         let clock = ManualClock::default();
         let builder = RedisStore::builder().url(redis.socket_url()).database(database);
-        // The timeouts are long because the machine is possibly slow and these tests do not depend
+        // The timeouts are long, because the machine is possibly slow and these tests do not depend
         // on timeouts.
         let patience = Duration::from_secs(30);
         let builder =
@@ -64,9 +64,9 @@ impl DifferentialStore for DatabaseStore {
     }
 }
 
-/// Debt beyond the capacity can recover in the very next microsecond. A call that does not wait
-/// must not count this debt as recovered. The test also covers a debt that is refunded or reset,
-/// and a call in which another charge refuses.
+/// After reservations beyond the capacity, a charge is admitted as soon as enough debt is repaid.
+/// The test checks 0, 1 and 2 µs before that time. It also covers a debt that is refunded or reset,
+/// and a call that another charge refuses.
 #[tokio::test]
 async fn debt_that_recovers_in_the_next_microsecond_is_not_recovered_yet() {
     let (mut stores, _redis) = stores().await;
@@ -92,7 +92,8 @@ async fn debt_that_recovers_in_the_next_microsecond_is_not_recovered_yet() {
             for _ in 0..6 {
                 let _ = both(Operation::Reserve { max_wait }, &[charge]).await;
             }
-            // Three reservations are within the burst. The wait of the next reservation is 400 µs.
+            // Three of the six reservations were within the burst, and the other three wait up to
+            // 300 µs. The wait of the next reservation is 400 µs.
             clock.set(Timestamp::from_micros(now + 400 - before));
             let refused = [charge, Charge::new(&full, &subject)];
             let decision = both(Operation::Reserve { max_wait }, &refused).await;
@@ -114,7 +115,7 @@ async fn debt_that_recovers_in_the_next_microsecond_is_not_recovered_yet() {
 }
 
 /// Guards against a defect: the end of a debt that lasts a million days does not fit into a value.
-/// The scripts stored 2^53 µs instead, which is 228 years after the start instead of 2,738 years.
+/// The scripts stored 2^53 µs instead, so the debt ended after 228 years instead of 2,738 years.
 #[tokio::test]
 async fn a_debt_that_lasts_for_millennia_ends_as_in_the_core() {
     let (mut stores, _redis) = stores().await;
@@ -136,8 +137,8 @@ async fn a_debt_that_lasts_for_millennia_ends_as_in_the_core() {
     }
 }
 
-/// A product converts a debt into another unit, and is exact up to 2^52. In this test, the product
-/// is exactly 2^52.
+/// If the rate of a bucket changes, the script converts the debt into the new unit. The conversion
+/// computes a product that is exact up to 2^52. In this test, the product is near 2^52.
 #[tokio::test]
 async fn a_fraction_at_the_bound_is_converted_as_in_the_core() {
     let (mut stores, _redis) = stores().await;
@@ -149,8 +150,8 @@ async fn a_fraction_at_the_bound_is_converted_as_in_the_core() {
     for offset in [0, 1, 2] {
         let subject = format!("{offset}");
         let now = 1_790_000_000_000_000;
-        // Half a token has been refilled, so 2^26 units of the debt remain. They are multiplied by
-        // 2^26.
+        // About 2^26 units of a token are missing when the policy changes. The conversion
+        // multiplies this number by 2^26.
         for (policy, micros) in [(&before, 0), (&before, (1 << 26) + offset - 1), (&after, 1 << 26)]
         {
             clock.set(Timestamp::from_micros(now + micros));

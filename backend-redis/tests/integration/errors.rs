@@ -34,8 +34,8 @@ fn builder(url: &str) -> RedisStoreBuilder {
     RedisStore::builder().url(url).connect_timeout(patience).response_timeout(patience)
 }
 
-/// Returns the error of a call. Also checks that a batch fails with an error of the same kind, and
-/// that the errors repeat nothing and contain no password.
+/// Returns the error of a call. Also checks that a batch fails with an error of the same kind, that
+/// no error repeats the text of its source, and that no error contains a password.
 async fn call_error(builder: RedisStoreBuilder) -> Error {
     let store = builder.build().unwrap();
     let error = acquire(&store).await.unwrap_err();
@@ -252,7 +252,7 @@ async fn a_wrong_password_or_database_is_misconfigured() {
         check_login_error(&call_error(builder(&url(login, ""))).await, &server, "WRONGPASS ");
     }
     check_login_error(&call_error(builder(&url(":sesame@", "/99"))).await, &server, "ERR DB index");
-    // If the URL has no password, the server rejects nothing before the first call.
+    // If the URL has no password, the store does not log in, and the server rejects the first call.
     let error = call_error(builder(&url("", ""))).await;
     check_message(&error, ErrorKind::Misconfigured, &[&server]);
     assert!(error.source().unwrap().to_string().starts_with("NOAUTH "), "{error:#}");
@@ -300,7 +300,8 @@ async fn failure_policies_and_breakers_hide_a_wrong_password_only_if_configured(
     assert_eq!(open.inner().state(), CircuitState::Closed);
     let policy = OnFailure::open().also_on(ErrorKind::Misconfigured);
     assert!(acquire(&builder(&url).build().unwrap().on_failure(policy)).await.unwrap());
-    // If the server is unavailable, the failure policy still applies.
+    // The failure policy does not hide a wrong password, but still applies if the server is
+    // unavailable.
     redis.kill().await.unwrap();
     let passes = async || acquire(&open).await.ok();
     assert!(eventually(Duration::from_secs(5), "to fail open", passes).await.unwrap());

@@ -19,7 +19,7 @@ use tidegate_testkit::generate::{ClockKind, Kind, Trace, policy as any_policy, s
 
 use crate::common::{key, policy, store_at};
 
-/// B11, B15, B16: after every operation, each key has a time to live within the stated bound.
+/// Without defects B11, B15 and B16, each key has a bounded time to live after every operation.
 #[test]
 fn b11_every_key_has_a_bounded_life_after_every_operation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -31,8 +31,8 @@ fn b11_every_key_has_a_bounded_life_after_every_operation() {
         let any = |name| Kind::any().prop_flat_map(move |kind| any_policy(kind, name));
         let policies = (any("p"), any("q")).prop_map(|(p, q)| vec![p, q]);
         let scenarios = scenario(policies, ClockKind::Forwards, 40, 3);
-        // The bound is three times 2^51 µs, which is 71 years: the maximum of a window or a block,
-        // the maximum wait of a reservation, and the grain or the window that precedes the wait.
+        // The bound is three times 2^51 µs (71 years). A window or block, the wait of a
+        // reservation, and a grain or window before this wait take at most 2^51 µs each.
         let bound = 3 * (1_i64 << 51) / 1_000;
         for _ in 0..100 {
             let scenario = scenarios.new_tree(&mut runner).unwrap().current();
@@ -85,7 +85,8 @@ async fn a_key_lives_until_its_state_has_recovered_and_no_longer() {
         let reset = u64::try_from(reset.as_millis()).unwrap();
         assert!(life + 500 >= reset && life <= reset + 2, "{text}: {life} and {reset}");
     }
-    // The rest of the test needs real time, for B12 and B13.
+    // The rest of the test waits in real time, to find the defects B12 and B13: a time to live of
+    // 0, or one that is too short.
     let short = policy("short: sliding-log 1/60ms");
     let charge = [Charge::new(&short, "s")];
     assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
@@ -96,7 +97,8 @@ async fn a_key_lives_until_its_state_has_recovered_and_no_longer() {
     assert!(store.now().await.unwrap() > Timestamp::from_micros(1_700_000_000_000_000));
 }
 
-/// B18: a foreign value of any type is a clear error, and stays unchanged.
+/// Without defect B18, a call on a foreign value of any type fails with a clear error, and the
+/// value stays unchanged.
 #[tokio::test]
 async fn b18_a_foreign_value_is_an_error_and_stays_unchanged() {
     let redis = Redis::start().await.unwrap();
@@ -108,7 +110,8 @@ async fn b18_a_foreign_value_is_an_error_and_stays_unchanged() {
         &[b"SET", b"KEY", b"\x96too short"],
         &[b"SET", b"KEY", b"\xb6\0\0"],
         &[b"SET", b"KEY", b"\x94 a log with half a record"],
-        // The value begins and ends like a log, but no number of records gives a log of this size.
+        // This value begins and ends like a log, but no log has this size, regardless of its number
+        // of records.
         &[b"SET", b"KEY", b"\x94 seventeen byte\x94"],
         &[b"RPUSH", b"KEY", b"a", b"b"],
         &[b"HSET", b"KEY", b"a", b"b"],
@@ -148,7 +151,8 @@ async fn b18_a_foreign_value_is_an_error_and_stays_unchanged() {
                     assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {command:?}");
                 }
             }
-            // The batch has one call on a key without a foreign value, which is decided.
+            // The first call of the batch uses only a key without a foreign value, so the store
+            // decides it.
             let batch = [Call::acquire(&two[..1]), Call::acquire(&one), Call::acquire(&two)];
             let answers = store.decide_many(&batch).await;
             assert!(answers[0].as_ref().unwrap().is_allowed());
@@ -179,8 +183,8 @@ async fn a_list_with_an_element_of_another_program_is_foreign() {
     }
 }
 
-/// B20: the whole state is stored under one key. Therefore the loss of a key causes an empty state,
-/// and never an inconsistent state.
+/// Without defect B20, the whole state is stored under one key. So the loss of a key leads to an
+/// empty state, and never to an inconsistent state.
 #[tokio::test]
 async fn b20_a_lost_key_gives_one_fresh_limit() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
@@ -295,7 +299,7 @@ async fn the_first_byte_of_a_value_is_its_kind_and_whether_it_blocks() {
                 (false, 0) => assert!(value.is_empty(), "{text}: {reply:?}"),
                 (true, 0) => assert_eq!(value[0], kind, "{text}"),
                 (true, _) => assert_eq!(value[0], kind + flag, "{text}"),
-                // This value contains only a block.
+                // This value contains a block and no state.
                 (false, _) => assert_eq!(value[0], 0xb0, "{text}"),
             }
             assert!(flag == 0 || value.ends_with(&until[..7]), "{text}: {value:?}");
@@ -353,14 +357,15 @@ async fn the_scripts_decide_by_the_servers_clock() {
         assert_eq!(many.verdicts()[0].reset_after(), Duration::ZERO);
         assert_eq!(peek.verdicts()[0].remaining(), 5);
     }
-    // The end of a block shows that the scripts use the clock of the server.
+    // A block of 60 s must last exactly 60 s after the time at which the script made the block.
     let span = Duration::from_secs(60);
     let begun = redis.command(&["TIME"]).await.unwrap();
     let blocked = store.decide(Call::new(Operation::Block { span }, &charges)).await.unwrap();
     assert_eq!(blocked.verdicts()[0].reset_after(), span, "{begun:?}");
 }
 
-/// A key that another client has persisted has no expiry time.
+/// If another client runs PERSIST on a key, the key has no expiry. A call that sets or lifts a
+/// block must then set an expiry again.
 #[tokio::test]
 async fn a_key_that_was_persisted_is_blocked_and_unblocked() {
     let redis = Redis::start().await.unwrap();

@@ -146,7 +146,7 @@ async fn a_silent_connection_is_replaced() {
     assert!(acquire(&store, &wide()).await.unwrap().is_allowed());
     proxy.set(Mode::BlackHole).await.unwrap();
     assert_eq!(acquire(&store, &wide()).await.unwrap_err().kind(), ErrorKind::Timeout);
-    // The store tries to make a new connection, and fails.
+    // The store drops the silent connection, but cannot establish a new connection.
     for _ in 0..2 {
         assert_eq!(acquire(&store, &wide()).await.unwrap_err().kind(), ErrorKind::Unavailable);
     }
@@ -267,8 +267,8 @@ fn an_invalid_url_is_rejected_when_the_store_is_built() {
     }
 }
 
-/// B23: the writes of a script do not depend on the time or the place of its execution, so that a
-/// replica has the same state.
+/// Without defect B23, a script writes the same values, regardless of when and on which server it
+/// runs, so that a replica has the same state.
 #[tokio::test]
 async fn b23_a_promoted_replica_has_the_same_state() {
     let (primary, replica) = (Redis::start().await.unwrap(), Redis::start().await.unwrap());

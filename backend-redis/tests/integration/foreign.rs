@@ -63,10 +63,12 @@ fn numbers(value: &[u8]) -> Vec<u64> {
     value[1..].chunks_exact(7).map(number).collect()
 }
 
-/// Returns the core's record for a value, and whether the record contains no more information than
-/// the numbers of the value. Returns `None` if no call can have written the value.
+/// Returns the core's record for a value, and whether the store must decide exactly like the core.
+/// The value of a bucket also contains its unit and the time of its recovery. If they contradict
+/// the policy or the debt, the decisions can differ. Returns `None` if no call can have written the
+/// value.
 fn record_from(policy: &Policy, value: &[u8]) -> Option<(Record, bool)> {
-    // A script computes with doubles, so it reads 2^53 + 1 as 2^53.
+    // A script computes with doubles, so it reads the number 2^53 + 1 as 2^53.
     let as_double = |number| if number == MODULUS + 1 { MODULUS } else { number };
     let state: Vec<u64> = numbers(value).into_iter().map(as_double).collect();
     let mut blocked_until = None;
@@ -168,7 +170,7 @@ impl Scene {
         }
     }
 
-    /// Makes one more acquire than the limit of the policy admits.
+    /// Makes `LIMIT + 1` acquires with the kind of script calls that `path` selects.
     async fn acquire(&self, policy: &Policy, path: Path) -> Vec<Result<Decision, Error>> {
         let charges = [Charge::new(policy, "s")];
         let mut calls = vec![Call::acquire(&charges); LIMIT + 1];
@@ -412,7 +414,8 @@ async fn b18_a_settlement_does_not_change_a_foreign_value() {
         assert!(scene.store.decide(id(Operation::Hold)).await.unwrap().is_allowed());
         let valid = scene.get(&policy).await.unwrap();
         let mut forged = valid.clone();
-        // The offset of the count, of the debt, or of the total of a log.
+        // The offset of the number that the test replaces: the count, the debt, or the total of a
+        // log.
         let at = if kind == LOG { valid.len() - 44 } else { 8 };
         forged[at..at + 7].fill(0xff);
         scene.set(&policy, &forged).await;
@@ -428,8 +431,8 @@ async fn b18_a_settlement_does_not_change_a_foreign_value() {
 }
 
 /// Guards against a defect. The foot of a log, the fixed-size end of its value, contains the number
-/// of records. If the value was longer, the script wrote the next record before the foot. The next
-/// call read the old foot again, so the log admitted without a limit.
+/// of records. If the value had more records, the script wrote the next record before the foot. The
+/// next call read the old foot again, so the log admitted without a limit.
 #[tokio::test]
 async fn b18_a_log_with_more_records_than_its_foot_says_admits_nothing() {
     let mut scene = Scene::new().await;
@@ -449,8 +452,8 @@ async fn b18_a_log_with_more_records_than_its_foot_says_admits_nothing() {
             let answers = scene.acquire(&policy, path).await;
             assert!(answers.iter().all(is_foreign), "{path:?}: {answers:?}");
         }
-        // The script for a single charge learns the size of the value only from its own write, so
-        // it has possibly changed the value.
+        // The script for a single charge notices the wrong size only when its own write returns the
+        // size of the value. So it has possibly changed the value.
         if !matches!(path, Path::Single) {
             assert_eq!(scene.get(&policy).await.as_ref(), Some(&forged), "{path:?}");
         }
@@ -562,8 +565,8 @@ impl Scene {
                 self.clock.set(now);
                 let answers = self.acquire(&policy, path).await;
                 let what = || format!("{text}, {path:?}, {forged:?} at {now}: {answers:#?}");
-                // Even a forged log with a limit of 200 admits at most its limit, because all calls
-                // are made at one instant.
+                // All calls are made at one instant, so they must not be admitted beyond the limit,
+                // even if the value is forged.
                 let allowed = |answer: &&Result<Decision, Error>| {
                     answer.as_ref().is_ok_and(Decision::is_allowed)
                 };
@@ -620,7 +623,8 @@ impl Scene {
         forged: &[u8],
         path: Path,
     ) -> Result<(), String> {
-        // A changed first byte changes the kind of the value, or makes its end the end of a block.
+        // If the first byte was replaced, the value has another kind, or its last 7 bytes are read
+        // as the end of a block. The function compares only values of the right kind and size.
         let is_own_kind = forged[0] == kind || forged[0] == kind | BLOCK_FLAG;
         let size = match kind {
             0x91..=0x93 => 15,

@@ -36,7 +36,7 @@ const SOON: Duration = Duration::from_secs(9);
 /// The number of traces of each differential test.
 const TRACES: usize = 250;
 
-/// Returns one policy for each script for a single charge.
+/// Returns policies that together use all scripts for a single charge.
 fn policies() -> Vec<Policy> {
     let texts = [
         "a: fixed-window 20/2h",
@@ -147,8 +147,8 @@ async fn compare_traces(policies: impl Strategy<Value = Vec<Policy>>, variation:
     }
 }
 
-/// Returns an operation that the testkit's traces do not contain, and possibly the time to live of
-/// an id. The inputs are the charges of a step.
+/// Generates an operation that the testkit's traces do not contain, and possibly the time to live
+/// of its id. The test applies the operation to the charges of a step of the trace.
 fn extra_operation() -> impl Strategy<Value = (Operation, Option<u64>)> {
     let operation = prop_oneof![
         4 => Just(Operation::Peek),
@@ -172,8 +172,8 @@ fn extra_operation() -> impl Strategy<Value = (Operation, Option<u64>)> {
     })
 }
 
-/// Sets `refund-lapsed` for a part of the policies. Logs with too many records do not support this
-/// setting and stay unchanged.
+/// Sets `refund-lapsed` for the fraction `share` of the policies. Logs with too many records do not
+/// support this setting and stay unchanged.
 fn lapsing(
     policies: impl Strategy<Value = Vec<Policy>>,
     share: f64,
@@ -259,7 +259,8 @@ async fn slots_are_taken_and_freed_as_in_the_core_while_their_number_changes() {
     compare_traces(numbers, Variation::Changed).await;
 }
 
-/// In the traces of this test, some settings of a policy have `refund-lapsed`, and others do not.
+/// The settings of a policy change between the calls of a trace. In the first round, all policies
+/// have `refund-lapsed`. In the second round, about half of them have it.
 #[tokio::test]
 async fn lapsed_holds_are_refunded_as_in_the_core_while_policies_change() {
     for share in [1.0, 0.5] {
@@ -268,8 +269,8 @@ async fn lapsed_holds_are_refunded_as_in_the_core_while_policies_change() {
     }
 }
 
-/// The refill of a bucket between a hold and a later charge repays the hold, and does not increase
-/// the refund of the settlement.
+/// After a hold, a refill returns a part of the hold to the bucket, and a later charge possibly
+/// uses the refilled tokens. The settlement must not refund these tokens again.
 #[tokio::test]
 async fn a_hold_of_a_bucket_is_settled_as_in_the_core() {
     for text in ["p: token-bucket 3/7s burst 10", "p: token-bucket 1/4s burst 10 by-interval"] {
@@ -357,9 +358,9 @@ async fn a_lapsed_hold_is_refunded_as_of_its_lapse_and_settled_as_in_the_core() 
     }
 }
 
-/// The clock steps back after a lapse. If a call has written the state after the lapse, the refund
-/// remains. If calls have only read the state, the refund is lost, as in the core. The same is true
-/// for the record of an expired hold.
+/// The clock steps back after a hold has lapsed or expired. If a call had already written the
+/// state, the hold stays refunded or removed. If calls had only read the state, the hold is as it
+/// was before the lapse or expiry, as in the core.
 #[tokio::test]
 async fn a_lapse_stays_refunded_if_a_call_wrote_the_state() {
     let policy = policy("p: fixed-window 9/1d anchored block 5s refund-lapsed");
@@ -414,8 +415,8 @@ async fn a_lapse_stays_refunded_if_a_call_wrote_the_state() {
     }
 }
 
-/// Tests buckets whose policies have different rates. Until its last write, a bucket was refilled
-/// by the rule of the policy that made this write.
+/// Policies with different rates use the same bucket. A lapsed hold must be refunded by the rate of
+/// the policy that wrote the bucket last.
 #[tokio::test]
 async fn a_lapsed_hold_is_refunded_by_the_rule_that_wrote_the_state_last() {
     let clock = ManualClock::new(Timestamp::from_micros(START));
@@ -493,7 +494,7 @@ async fn a_hold_whose_record_is_evicted_is_replaced_by_another_with_its_id() {
     assert_eq!(used(&store, &lapses).await, 2);
 }
 
-/// If a log is a list, a settlement searches up to 128 records after the record of the hold.
+/// If a log is a list, a settlement finds the record of the hold only among the newest 128 records.
 #[tokio::test]
 async fn a_hold_of_a_long_log_is_settled_as_in_the_core() {
     for text in
@@ -633,7 +634,7 @@ async fn a_foreign_value_under_the_key_of_a_hold_is_an_error_and_stays_unchanged
         let key = Keys::new(&prefix).id_key(&charges[0], b"id");
         let valid = client.call(&[&b"GET"[..], &key]).await.unwrap();
         let Reply::Bytes(valid) = valid else { panic!("{valid:?}") };
-        // Each of these values is a valid value that was cut off.
+        // Each of these values is the beginning of a valid value.
         let mut values: Vec<Vec<&[u8]>> =
             (0..valid.len()).map(|end| vec![&b"SET"[..], &key, &valid[..end]]).collect();
         values.extend([
@@ -796,8 +797,8 @@ async fn a_long_log_with_refund_lapsed_is_unsupported() {
     }
 }
 
-/// The log of an earlier policy is possibly a list. A hold on such a log lapses too, but the waits
-/// of denied calls do not include the lapse.
+/// A log stays a list if a policy with a lower limit replaces the policy that created the log. A
+/// hold on such a list lapses too, but the waits of denied calls ignore the lapse.
 #[tokio::test]
 async fn a_hold_on_a_list_of_an_earlier_policy_lapses() {
     let (long, short) =
@@ -910,7 +911,7 @@ async fn a_state_lives_as_long_as_the_holds_on_it() {
     }
 }
 
-/// An overage makes the state matter for longer, so its key lives longer too.
+/// A state with an overage takes longer to recover, so its key must live longer too.
 #[tokio::test]
 async fn a_settled_state_lives_for_as_long_as_it_matters() {
     let prefix = fresh_prefix();
@@ -942,7 +943,7 @@ async fn a_settled_state_lives_for_as_long_as_it_matters() {
                 assert_eq!(life, -2, "{text}: the state was removed");
                 continue;
             }
-            // The bound is one second longer, because time has passed since the call.
+            // The test reads the life after the call, so the life can be up to a second shorter.
             let matters = i64::try_from(matters.as_millis()).unwrap();
             assert!(life + 1_000 >= matters && life <= 250_000, "{text} {subject}: {life}");
         }
@@ -1001,8 +1002,8 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
         ];
         let last = state.len() - 1;
         let mut states: Vec<Vec<u8>> = (0..state.len()).map(|end| state[..end].to_vec()).collect();
-        // The values have another last byte, an unknown rule, or numbers that would cause a
-        // division by 0.
+        // The changed values have another first or last byte, an unknown rule, or a number 0 that
+        // would cause a division by 0.
         for (index, byte) in [(last, 0x9b), (last - 76, 0), (last - 76, 7), (0, 0x8f), (0, 0xd4)] {
             let mut changed = state.clone();
             changed[index] = byte;
@@ -1024,10 +1025,11 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
             }
             assert_eq!(server().await.dump(&prefix).await.unwrap(), before, "{text} {state:?}");
         }
-        // Each change of the state or of a hold must lead to an answer, and must not break the
-        // script.
+        // If any byte of the state or of a hold is changed, the store must return an answer, and
+        // the script must not break.
         let mut changed: Vec<(Vec<u8>, Vec<u8>)> = vec![];
-        // Each policy tests another quarter of all pairs of an index and a byte.
+        // The test writes one of four bytes at each index. Over the four policies, each index gets
+        // all four bytes.
         let byte = |index: usize| [0, 1, 0x7f, 0xff][(index + place) % 4];
         for index in 0..state.len() {
             let mut state = state.clone();
@@ -1120,11 +1122,11 @@ async fn the_number_of_open_holds_is_bounded_as_in_the_core() {
         too_many,
         "p has the maximum number of open holds"
     );
-    // No hold is made on a full state for check-only charges, for costs of 0, and for charges of
-    // other policies.
+    // The states of `p` and `q` have the maximum number of open holds. This call adds no hold to
+    // them: its charge under `p` costs 0, and its charge under `q` is check-only.
     let more = [charges[0].cost(0), charges[1].check_only(), charges[2]];
     assert_eq!(both(Operation::Hold, 4, &more).await, Ok(true));
-    // A repeated call gets its answer again. Settled and lapsed holds do not count as open.
+    // A repeated call gets the same answer again. Settled and lapsed holds do not count as open.
     assert_eq!(both(Operation::Hold, 0, &charges).await, Ok(true));
     assert_eq!(both(Operation::Settle, 0, &charges).await, Ok(true));
     assert_eq!(both(Operation::Hold, 5, &charges).await, Ok(true));

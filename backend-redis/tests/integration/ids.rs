@@ -24,7 +24,7 @@ const START: u64 = 1_790_000_000_000_123;
 const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(9);
 
-/// Returns one policy for each script for a single charge.
+/// Returns policies that together use all scripts for a single charge.
 fn policies() -> Vec<Policy> {
     let texts = [
         "a: fixed-window 20/2h",
@@ -66,7 +66,9 @@ async fn a_repeated_call_gets_the_first_answer_and_writes_nothing() {
                 let call = Call::new(operation, charges).with_id(CallId::new(&id, HOUR));
                 let first = store.decide(call).await;
                 if first.as_ref().is_err_and(|error| error.kind().is_invalid_request()) {
-                    continue; // Windows have no queue, and an acquire up to a cost allows each state once.
+                    // Two calls are invalid: a reservation on a window, and an acquire up to a cost
+                    // that contains a state twice.
+                    continue;
                 }
                 let first = first.unwrap();
                 assert!(first.is_allowed() || !is_acquire(operation), "{id}: {first:?}");
@@ -195,8 +197,8 @@ async fn another_call_under_a_used_id_is_an_error_and_charges_nothing() {
     assert_eq!(store.decide(Call::acquire(&charges).with_id(id)).await.unwrap(), first);
 }
 
-/// Any bytes are a valid id. An id belongs to the tenant, or the subject, of the first charge. No
-/// key of an id is the key of a state.
+/// Any bytes are a valid id. An id belongs to the tenant of the first charge or, without a tenant,
+/// to its subject. The key of an id is never the key of a state.
 #[tokio::test]
 async fn an_id_is_scoped_by_the_slot_key_of_the_first_charge() {
     let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
@@ -225,8 +227,8 @@ async fn an_id_is_scoped_by_the_slot_key_of_the_first_charge() {
     assert_eq!(key("acme", b"\xff:"), b"t:%id:{acme}:%FF%3A");
 }
 
-/// A denied call is decided again when it is repeated. The denial of a shadow does not deny the
-/// call.
+/// If a denied call is repeated, the store decides it again. A call that only a shadow denies is
+/// allowed, so the store records its id.
 #[tokio::test]
 async fn a_denied_call_leaves_no_record_of_its_id() {
     let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
@@ -281,7 +283,8 @@ async fn an_id_is_forgotten_after_its_time_to_live_and_a_repeat_does_not_prolong
     }
 }
 
-/// By the server's clock, rounded up to milliseconds, the key lives for the time to live of the id.
+/// By the server's clock, the key of an id lives for the time to live of the id, rounded up to
+/// milliseconds.
 #[tokio::test]
 async fn the_key_of_an_id_expires_by_itself() {
     let prefix = fresh_prefix();
@@ -317,7 +320,8 @@ async fn a_foreign_value_under_the_key_of_an_id_is_an_error_and_stays_unchanged(
     let (p, q) = (policy("p: gcra 20/2h burst 9"), policy("q: sliding-log 9/1h"));
     let charges = [Charge::new(&p, "s"), Charge::new(&q, "s")];
     let key = Keys::new(&prefix).id_key(&charges[0], b"id");
-    // The last of these values has the kind of a record, and ends after the head of the record.
+    // The last of these values has the kind of a record of an id. It ends after the head of the
+    // record.
     let head = [&[0x98][..], &[0xff; 35]].concat();
     let values: [&[&[u8]]; 6] = [
         &[b"SET", &key, b""],
@@ -379,7 +383,7 @@ async fn a_server_without_memory_charges_nothing_and_records_no_id() {
         let error = store.decide(Call::acquire(charges).with_id(id)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     }
-    // A call with a known id still gets an answer.
+    // A call with a known id gets an answer even without memory, because the script writes nothing.
     let known = Call::acquire(&charges).with_id(CallId::new("2", HOUR));
     assert!(store.decide(known).await.unwrap().is_allowed());
     assert_eq!(used(&store, &wide).await, 2);

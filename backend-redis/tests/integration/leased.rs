@@ -1,10 +1,10 @@
-//! Tests leases over coalesced calls, by the properties of the conformance suite that concern one
-//! instant, one window, or the used amount. Every call that can be leased is leased. A chunk has up
-//! to the whole remaining amount.
+//! Runs a part of the conformance suite on leases over coalesced calls: the properties about one
+//! instant, one window, or the used amount. Every call that can be leased is leased. A chunk can
+//! contain the whole remaining amount.
 //!
 //! Two groups of properties are left out. Properties with windows of microseconds do not apply,
-//! because the clock of the suite stands still while Tokio's clock wakes the tasks that return
-//! chunks. Properties with peeks do not apply, because a peek counts a chunk in flight as used.
+//! because tasks return the chunks by Tokio's clock, while the clock of the suite stands still.
+//! Properties with peeks do not apply, because a peek counts a chunk in flight as used.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_redis::core::layers::{CoalescedStore, LeasedStore};

@@ -1,9 +1,10 @@
-//! Tests the life of keys. After every operation, a key exists until its state has recovered.
+//! Tests the time to live of keys. After every operation, a key must exist until its state has
+//! recovered.
 //!
-//! In virtual time, a key lives for at least an hour, so that real time does not expire a key
-//! before virtual time does. Therefore the windows in these tests are longer than an hour. When
-//! virtual time passes, the test shortens the remaining life of each key by the same time. It
-//! deletes each key at the end of its virtual life.
+//! If a test sets the time, the scripts give each key at least an hour of real time, so that real
+//! time does not expire a key before virtual time does. Therefore the windows in these tests are
+//! longer than an hour. When virtual time passes, the test shortens the remaining life of each key
+//! by the same time. It deletes each key when the key expires in virtual time.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -26,7 +27,7 @@ use crate::common::{builder_with, client, fresh_prefix, policy};
 
 const START: u64 = 1_790_000_000_000_123;
 
-/// The minimum life of a key in virtual time, in microseconds.
+/// The minimum life of a key in microseconds, if a test sets the time.
 const HOUR: u64 = 3_600_000_000;
 
 /// The tolerance for the real time that passes during a test, in milliseconds.
@@ -40,7 +41,7 @@ struct Step {
     operation: Action,
     cost: Cost,
     times: usize,
-    /// Whether each call charges all policies. Otherwise, each call charges one policy.
+    /// Whether each call charges all policies. If not, each call charges only `policy`.
     all: bool,
     policy: prop::sample::Index,
     /// The number of calls in a batch. Batches of two or more calls are decided by the script for
@@ -51,11 +52,11 @@ struct Step {
 #[derive(Debug, Clone, Copy)]
 enum Passes {
     Micros(u64),
-    /// A part of ten days passes: this many 64ths.
+    /// This many 64ths of ten days pass.
     Part(u64),
-    /// The time passes until the end of the last `reset_after`, plus this many microseconds.
+    /// The largest `reset_after` of the last decision passes, plus this many microseconds.
     Reset(i64),
-    /// The time passes until the end of the last `retry_after`.
+    /// The `retry_after` of the last decision passes.
     Retry,
 }
 
@@ -133,16 +134,17 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
         vec!["p: token-bucket 50/10d by-interval burst 300"],
         // These logs change from strings to lists while they are in use.
         vec!["p: sliding-log 100/10d", "p: sliding-log 500/10d"],
-        // The rates of these policies differ, and a state recovers by the rate that wrote it.
+        // The rates of these policies differ. A state recovers by the rate of the policy that wrote
+        // it.
         vec!["p: token-bucket 7/10d burst 300", "p: token-bucket 100/10d burst 200"],
         vec![
             "p: token-bucket 50/10d by-interval burst 300",
             "p: token-bucket 90/10d by-interval burst 200",
         ],
-        // If one policy refuses, no policy is charged.
+        // A call charges all of these policies. If one policy denies, no policy is charged.
         vec!["p: sliding-log 500/10d", "q: sliding-counter 20/5d", "r: gcra 3/2d burst 9"],
-        // The block of the first policy ends long after its state, and the block of the second
-        // policy ends before its state.
+        // A block of nine days ends long after a state of two hours, and a block of two hours ends
+        // before a state of ten days.
         vec!["p: sliding-log 200/2h block 9d", "q: sliding-log 20/2h block 9d"],
         vec!["p: gcra 3/2h block 9d", "q: fixed-window 3/2h anchored block 9d"],
         vec!["p: sliding-log 200/10d block 2h", "q: sliding-counter 9/10d block 2h"],
@@ -151,9 +153,9 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
     .prop_map(|texts| texts.into_iter().map(policy).collect())
 }
 
-/// Guards against a defect: the life of a log was set only with its first record, so that its key
-/// expired too early and the log admitted too much. The tests checked only the upper bound of
-/// lives.
+/// Guards against a defect: the script set the expiry of a log only with the first record. So the
+/// key expired too early, and the log admitted too much. The tests at that time checked only an
+/// upper bound on the life of a key.
 #[test]
 fn a_key_lives_until_its_state_has_recovered_after_every_operation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -212,7 +214,7 @@ async fn run_steps(policies: &[Policy], steps: &[Step]) -> Result<(), String> {
     Ok(())
 }
 
-/// A store, the model with which it is compared, and the virtual expiry times of its keys.
+/// A store, the model with which the test compares it, and the virtual expiry times of its keys.
 struct Scene {
     now: u64,
     clock: ManualClock,
@@ -220,14 +222,16 @@ struct Scene {
     model: ModelStore,
     keys: Keys,
     client: Client,
-    /// The expiry of each key in milliseconds, by the server's clock and by the virtual clock.
+    /// The expiry of each key in milliseconds, first by the server's clock, then by the virtual
+    /// clock.
     expiries: HashMap<Vec<u8>, (Reply, u64)>,
-    /// The real time of the last adjustment of all remaining lives to the virtual clock.
+    /// The real time at which the test last adjusted the remaining lives of all keys to the virtual
+    /// clock.
     adjusted_at: Instant,
     last_acquire: Timestamp,
     last: Option<Decision>,
-    /// Whether a policy with a slower rate has possibly given a key a longer life. The key keeps
-    /// this life when a policy with a faster rate writes to it.
+    /// Whether a policy with a slower rate can have given a key a longer life. The key keeps this
+    /// life when a policy with a faster rate writes to it.
     has_several_rates: bool,
 }
 
@@ -309,7 +313,8 @@ impl Scene {
             let reset = u64::try_from(verdict.reset_after().as_micros()).unwrap();
             let (recovers, until) =
                 (self.now + reset, expires.map_or(0, |expires| expires * 1_000));
-            // A key that is charged repeatedly can live up to half longer than necessary.
+            // If calls charge a key repeatedly, its remaining life can be 1.5 times as long as
+            // necessary.
             let is_charging = matches!(
                 calls[0].operation,
                 Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Charge
@@ -323,8 +328,8 @@ impl Scene {
                 Operation::Block { .. } | Operation::BlockAtLeast { .. } | Operation::Peek
             );
             let writes = !keeps_the_state && decision.is_allowed();
-            // After a block, a key possibly keeps the rest of its previous, longer life. If the
-            // same end is set again, it differs by up to the tolerance.
+            // A key can keep a longer life from an earlier block. So a life is too long only if
+            // this call has made it longer, by more than `SPARE`, the tolerance of the measurement.
             let is_longer = expires > before.map(|before| before + SPARE);
             let is_long = writes && is_longer && until > latest;
             if is_short || is_long && !self.has_several_rates {
@@ -353,8 +358,8 @@ impl Scene {
             return Some(*virtual_expiry);
         }
         let life = self.client.call(&[&b"PTTL"[..], key]).await.unwrap().text();
-        // The real time since `adjusted_at` has shortened the remaining life of the key, so it is
-        // added again.
+        // Since `adjusted_at`, real time has shortened the life of the key, but no virtual time has
+        // passed. So the real time is added again.
         let since = u64::try_from(self.adjusted_at.elapsed().as_millis()).unwrap() + 1;
         let virtual_expiry = self.now / 1_000 + life.parse::<u64>().unwrap() + since;
         self.expiries.insert(key.to_vec(), (real_expiry, virtual_expiry));
@@ -362,8 +367,8 @@ impl Scene {
     }
 }
 
-/// The life of a key is rounded up to the server's milliseconds. It must not be a millisecond
-/// longer or shorter.
+/// The life of a key must be exact to the millisecond: the time for which its state matters,
+/// rounded up to the server's milliseconds.
 #[tokio::test]
 async fn the_life_of_a_key_is_exact_to_the_millisecond() {
     for (text, cost) in [
@@ -373,7 +378,7 @@ async fn the_life_of_a_key_is_exact_to_the_millisecond() {
         ("p: sliding-log 900/2h grain 3us", 2),
         ("p: sliding-log 9/2h grain 4m", 2),
         ("p: sliding-counter 9/7200000999us", 2),
-        // These policies have ticks of 10 ms and of one microsecond.
+        // The token bucket has ticks of 10 ms, and the GCRA policy has ticks of one microsecond.
         ("p: token-bucket 7001/30s burst 400000000000", 1_000_005),
         ("p: gcra 7000/1h burst 90000", 20_000),
         ("p: token-bucket 50/7200000777us by-interval burst 900", 101),
@@ -381,8 +386,8 @@ async fn the_life_of_a_key_is_exact_to_the_millisecond() {
         let policy = policy(text);
         for offset in [0, 1, 2, 499, 500, 998, 999] {
             for batch_size in [1, 2] {
-                // The server's clock continues between the script and the query of the key. In some
-                // attempts, this takes less than a millisecond.
+                // Time passes between the script and the query of the key's life. The test repeats
+                // the attempt until less than a millisecond passes.
                 let mut seen = vec![];
                 while !seen.iter().any(|(life, exact)| life == exact) && seen.len() < 300 {
                     seen.push(
@@ -424,12 +429,12 @@ async fn life_after_acquire(policy: &Policy, cost: u64, now: u64, batch_size: us
     (life, (now + reset).div_ceil(1_000) - now / 1_000)
 }
 
-/// If a policy with finer ticks wrote the time of a bucket, the time counts from the next coarse
-/// tick.
+/// If a policy with finer ticks wrote the time of a bucket, a policy with coarser ticks counts from
+/// the end of the tick that contains this time.
 #[tokio::test]
 async fn the_life_of_a_key_is_exact_after_a_change_to_coarser_ticks() {
     let fine = policy("p: token-bucket 50000000/30s burst 1000000000000");
-    // This policy has ticks of a second.
+    // The policy `coarse` has ticks of one second.
     let coarse = policy("p: token-bucket 1400003/30s burst 100000000000000");
     for offset in [1, 300_000, 500_000, 999_999] {
         let now = 1_790_000_000_000_000 + offset;
@@ -471,7 +476,7 @@ async fn a_key_of_the_first_microsecond_expires() {
         "p: token-bucket 5/1us",
         "p: token-bucket 5/1us by-interval",
     ] {
-        // The call is made alone and in batches.
+        // The test makes the call alone, in a batch of one call, and in a batch of two calls.
         for in_batch in [None, Some(1), Some(2)] {
             let (policy, prefix) = (policy(text), fresh_prefix());
             let builder = builder_with(&prefix).await;
@@ -541,8 +546,8 @@ async fn most_acquires_are_one_read_and_one_write() {
         let writes = total(&["set", "psetex", "setrange", "lset", "rpush", "ltrim", "unlink"]);
         let expiries = total(&["psetex", "pexpire"]);
         assert_eq!(reads, ACQUIRES / batch_size, "{text}");
-        // An element of a log that is a list becomes full after every 14 acquires, which causes one
-        // more write.
+        // If a log is a list, one of its elements becomes full after every 14 acquires. This causes
+        // one more write.
         assert!(writes <= ACQUIRES + ACQUIRES / 14, "{text}: {writes}");
         assert!(expiries <= max_expiries, "{text}: {expiries}");
     }
@@ -592,7 +597,7 @@ async fn a_full_refund_leaves_no_state() {
     }
 }
 
-/// Lifting the block of a subject without a state removes its key.
+/// If a subject has a block and no state, a call that lifts the block removes the key.
 #[tokio::test]
 async fn a_block_that_is_lifted_leaves_no_key() {
     let clock = ManualClock::new(Timestamp::from_micros(START));

@@ -1,6 +1,6 @@
-//! Compares logs of many records with the core. Some logs are Redis strings that are shortened.
-//! Other logs are Redis lists with elements that are filled, searched, removed and reopened. Some
-//! logs change from a string to a list.
+//! Compares the decisions of the scripts and of the core on logs of many records. Some logs are
+//! Redis strings, from which expired records are removed. Other logs are Redis lists with elements
+//! that are filled, searched, removed and reopened. Some logs change from a string to a list.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -72,11 +72,12 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
     prop::sample::select(vec![
         vec!["p: sliding-log 1000/2ms"],
         vec!["p: sliding-log 1000/2ms grain 3us"],
-        // These logs are strings whose records expire a dozen at a time.
+        // These logs are strings. About twelve of their records expire at a time.
         vec!["p: sliding-log 100/200us"],
         vec!["p: sliding-log 100/300us grain 2us", "p: sliding-log 60/300us grain 2us"],
-        // The limit changes to values below and above the capacity of a log that is a string. Then
-        // other shapes of the same name are used.
+        // In the next two cases, the limit changes to values below and above 128, the maximum
+        // number of records in a string. In the last case, the window and the algorithm also
+        // change.
         vec!["p: sliding-log 1000/2ms", "p: sliding-log 100/2ms"],
         vec![
             "p: sliding-log 1000/2ms",
@@ -194,9 +195,9 @@ async fn any_of_the_newest_records_is_undone_as_in_the_core() {
     }
 }
 
-/// An element of a list whose records have all expired stays until the next acquire. An undo before
-/// this acquire must still count positions from the first element. The running totals are small in
-/// some cases, and above 2^48 in others.
+/// If all records of an element of a list have expired, the element stays until the next acquire.
+/// An undo before this acquire must still count positions from the first element. The running
+/// totals are small in some cases, and above 2^48 in others.
 #[tokio::test]
 async fn records_after_expired_elements_are_undone_as_in_the_core() {
     const APART: u64 = 7;
@@ -257,8 +258,9 @@ async fn records_after_expired_elements_are_undone_as_in_the_core() {
     }
 }
 
-/// A log that is a string is rewritten when half of its records have expired. The running total
-/// before its first record is then the total of all removed records.
+/// The script removes expired records from a string when they are at least 16, and more than half
+/// of the string. The running total before the first record is then the total of all removed
+/// records.
 #[tokio::test]
 async fn records_of_a_shortened_string_are_undone_as_in_the_core() {
     const APART: u64 = 7;
@@ -282,7 +284,7 @@ async fn records_of_a_shortened_string_are_undone_as_in_the_core() {
             clock.set(Timestamp::from_micros(now));
             both(Operation::Acquire, charge).await;
         }
-        // At the time of the next call, `expired` records have expired.
+        // The clock moves on until the first `expired` records have expired.
         now = first + (expired - 1) * APART + 1_000;
         clock.set(Timestamp::from_micros(now));
         both(Operation::Acquire, charge).await;
@@ -301,14 +303,14 @@ async fn records_of_a_shortened_string_are_undone_as_in_the_core() {
 }
 
 /// Expired records stay in a log that is a string for a while, because removing them rewrites the
-/// whole string. Their number is bounded.
+/// whole string. The number of expired records is bounded.
 #[tokio::test]
 async fn a_string_has_at_most_twice_the_records_that_count() {
     let string = policy("p: sliding-log 128/1ms");
     let charges = [Charge::new(&string, "s")];
     let mut client = client().await;
-    // In the first case, about 100 records count at any time. In the second case, about 10 records
-    // count.
+    // In the first case, about 100 records count at any time. In the second case, about two records
+    // count, and at least 16 records must expire before the script removes them.
     for (apart, min, max) in [(10, 95, 105), (600, 8, 20)] {
         let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
         let prefix = fresh_prefix();
@@ -333,8 +335,8 @@ async fn a_string_has_at_most_twice_the_records_that_count() {
 async fn only_differences_of_totals_count() {
     const APART: u64 = 7;
     const START: u64 = 1_790_000_000_000_000;
-    // The offsets from the end of the value of three totals: of the newest record, of the removed
-    // records, and of the first record that counts.
+    // Three totals are stored in the foot of a log: of the newest record, of the removed records,
+    // and of the first record that counts. These are their offsets from the end of the value.
     const OFFSETS_FROM_END: [usize; 3] = [44, 37, 21];
     let [string, list] = ["p: sliding-log 100/1ms", "p: sliding-log 500/1ms"].map(policy);
     let mut client = client().await;
@@ -361,7 +363,7 @@ async fn only_differences_of_totals_count() {
             let mut raise = |at: usize| {
                 let mut total = [0; 8];
                 total[..7].copy_from_slice(&log[at..at + 7]);
-                // The scripts store 2^53 instead of 0.
+                // A total wraps around at 2^53, and the scripts store 2^53 instead of 0.
                 let total = u64::from_le_bytes(total) + raised_by;
                 let total = if total > 1 << 53 { total - (1 << 53) } else { total };
                 log[at..at + 7].copy_from_slice(&total.to_le_bytes()[..7]);
@@ -369,8 +371,8 @@ async fn only_differences_of_totals_count() {
             (0..40).for_each(|record| raise(1 + 14 * record));
             OFFSETS_FROM_END.iter().for_each(|from_end| raise(8 + 14 * 40 + 37 - from_end));
             client.call(&[&b"SET"[..], &key, &log]).await.unwrap();
-            // After the first `expired` records have expired, the following records are read,
-            // written by the next acquire, and undone.
+            // After the first `expired` records have expired, a peek reads the following records,
+            // an undo changes one of them, and an acquire writes the log.
             let now = START + expired * APART + 1_000;
             let peek = charge.cost(100);
             both(now, Operation::Peek, peek).await;
@@ -380,7 +382,7 @@ async fn only_differences_of_totals_count() {
             both(now, Operation::Peek, peek).await;
             both(now, Operation::Refund, charge.cost(3)).await;
             both(now, Operation::Acquire, charge).await;
-            // This log becomes a list of several elements.
+            // The log of the policy `list` becomes a list of several elements.
             let charge = Charge::new(&list, "s");
             both(now, Operation::Acquire, charge).await;
             for n in 0..40 {
@@ -395,7 +397,7 @@ async fn only_differences_of_totals_count() {
     }
 }
 
-/// The running totals of a script wrap around at 2^53. In this test, this happens after every
+/// The running totals of a log wrap around at 2^53. In this test, they wrap around after every
 /// sixteenth acquire.
 #[tokio::test]
 async fn records_at_a_wrap_of_the_totals_are_undone_as_in_the_core() {
@@ -407,8 +409,8 @@ async fn records_at_a_wrap_of_the_totals_are_undone_as_in_the_core() {
         let (expected, answer) = (model.decide(call).await, store.decide(call).await);
         assert_eq!(answer.unwrap(), expected.unwrap(), "{what}");
     };
-    // After every 16 acquires, the total is 0 again. The undone charge is at such a wrap, or
-    // directly before or after it.
+    // The running total is 0 again after every 16 acquires. The test undoes charge 15, 16, 17 or
+    // 32.
     for (acquires, newer) in [(15, 0), (16, 0), (16, 1), (17, 0), (17, 1), (18, 3), (34, 2)] {
         let subject = format!("{acquires} {newer}");
         let whole = [Charge::new(&log, &subject).cost(1 << 49)];
@@ -431,8 +433,8 @@ async fn records_at_a_wrap_of_the_totals_are_undone_as_in_the_core() {
     }
 }
 
-/// Refunds and the waits of denied calls search for a total, within one element or over several
-/// elements. The search must also work if totals wrap around.
+/// To refund a cost, or to compute the wait of a denied call, the script searches for a record by
+/// its running total. The search must also work if totals wrap around, in a string and in a list.
 #[tokio::test]
 async fn totals_that_wrap_are_searched_as_in_the_core() {
     for (text, unit, apart) in [
@@ -465,7 +467,7 @@ async fn totals_that_wrap_are_searched_as_in_the_core() {
     }
 }
 
-/// If the limit of its policy grows, a log changes from a string to a list of elements of 14
+/// If the limit of the policy grows, a log changes from a string to a list of elements of 14
 /// records.
 #[tokio::test]
 async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
@@ -487,8 +489,10 @@ async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
         policies.iter().flat_map(|p| [1, 12, 13, 14, 15, 27, 28, 29, 43].map(|n| (p, n)))
     {
         for expired in [0, 1, 13, 14, 15, 28].into_iter().filter(|expired| *expired < records) {
-            // The log has changed from a string to a list. The first acquire on the list is in the
-            // same microsecond (or grain) as the newest record, or later.
+            // An acquire under the policy `list`, whose limit of 500 is higher than the limit of
+            // `string`, turns the log from a string into a list. If `expired` and `later` are 0,
+            // this acquire is in the same microsecond (or grain) as the newest record. In all other
+            // cases, it is later.
             for later in [0, APART] {
                 let subject = format!("{records} {expired} {later}");
                 for _ in 0..records {
@@ -503,7 +507,6 @@ async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
                 now += later;
                 clock.set(Timestamp::from_micros(now));
                 both(Operation::Acquire, Charge::new(list, &subject)).await;
-                // The records expire one by one.
                 for step in 0..records + 2 {
                     both(Operation::Peek, Charge::new(list, &subject).cost(500 - step)).await;
                     now = now.max(first + step * APART + 1_000);
@@ -676,9 +679,9 @@ async fn a_foreign_element_within_a_log_is_an_error_and_stays_unchanged() {
 #[tokio::test]
 async fn a_log_whose_foot_contradicts_its_records_is_an_error_and_stays_unchanged() {
     type Change = (usize, &'static [u8]);
-    // In all values, the oldest record that counts has expired. In the first two values, the place
-    // of this record in the foot is the place of the last record, or the place after the last
-    // record. In the other two values, the number of records is one too great or one too small.
+    // The log has five records. Each change sets the time of the oldest record that counts to an
+    // expired time. The first two changes give this record the place of the last record, or the
+    // place after it. The other two changes set the number of records to 6 or 4.
     let changes: [&[Change]; 4] = [
         &[(30, &[4, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
         &[(30, &[5, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
@@ -730,7 +733,8 @@ async fn a_log_whose_foot_contradicts_its_records_is_an_error_and_stays_unchange
 }
 
 /// Guards against a defect: a client with write access to Redis could forge a running total that no
-/// log can contain. The sum of the records became negative, so the log admitted without a limit.
+/// log can contain. The computed sum of the records became negative, so the log admitted without a
+/// limit.
 #[tokio::test]
 async fn a_forged_log_admits_no_more_than_the_limit() {
     const LIMIT: usize = 10;
@@ -749,7 +753,7 @@ async fn a_forged_log_admits_no_more_than_the_limit() {
     let Reply::Bytes(log) = client.call(&[&b"GET"[..], &key]).await.unwrap() else {
         panic!("a log of {LIMIT} is a string");
     };
-    // The bytes at each offset are overwritten, including the totals.
+    // The test overwrites seven bytes at each offset, so that it also overwrites each total.
     for index in 0..log.len() - 7 {
         for number in [1_u64 << 55, (1 << 56) - 1] {
             let mut forged = log.clone();

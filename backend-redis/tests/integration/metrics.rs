@@ -4,7 +4,7 @@
 use tidegate_redis::{ErrorKind, Limiter, RedisStore, StoreExt, names};
 use tidegate_testkit::Recorder;
 
-/// Returns the scripts that have recorded round trips, and the number of their round trips.
+/// Returns the scripts with recorded round trips, and the number of round trips of each script.
 fn times(recorder: &Recorder) -> Vec<(&'static str, u64)> {
     let count = |script| {
         let series = format!("{}{{script={script:?}}}", names::SCRIPT_SECONDS.name);
@@ -37,7 +37,7 @@ fn the_time_of_each_round_trip_is_taken_by_the_script() {
             assert!(matches!(times(&recorder)[..], [("token_bucket", _), ("batch", 1 | 2)]));
         });
     });
-    // The layer around the store has recorded three calls, too.
+    // The layer `observed` around the store has recorded three calls, too.
     assert_eq!(recorder.times(r#"tidegate_store_seconds{operation="acquire"}"#), Some(3));
     assert_eq!(recorder.help()[names::SCRIPT_SECONDS.name], names::SCRIPT_SECONDS.help);
 }

@@ -65,7 +65,8 @@ async fn the_check_finds_the_errors_that_calls_would_return() {
     assert_eq!(ready_error(builder(&redis.url())).await.0, ErrorKind::OutOfMemory);
 }
 
-/// Starts a server that replies to any command with this version. Returns the URL of the server.
+/// Starts a server that replies to any command with the version `version`. Returns the URL of the
+/// server.
 fn server_with_version(version: &'static str) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -131,12 +132,12 @@ fn a_call_outside_of_a_runtime_is_an_error_that_names_the_runtime() {
     }
     let script_free = RedisStore::builder().script_free().build().unwrap();
     check(ready_output(script_free.decide(call)).unwrap_err());
-    // The failure policy of the store does not hide the error.
+    // A store that fails open must also return the error about the runtime.
     check(ready_output(store.clone().or_fail_open().decide(call)).unwrap_err());
     let error =
         ready_output(store.clone().timeout(Duration::from_secs(1)).decide(call)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    // It makes no difference that the open connection runs on another runtime.
+    // The call also fails if its store has an open connection on another runtime.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (redis, connected) = runtime.block_on(async {
         let redis = Redis::start().await.unwrap();

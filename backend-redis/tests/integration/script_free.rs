@@ -89,7 +89,7 @@ async fn never_more_than_the_limit_is_admitted() {
     let keys = redis.command(&["KEYS", "*"]).await.unwrap();
     let life = redis.command(&["PTTL", &keys.list()[0].text()]).await.unwrap().text();
     assert!((1..=86_410_000).contains(&life.parse::<i64>().unwrap()), "{life}");
-    // A store with scripts does not support this server.
+    // The server does not support scripts, so a store with scripts fails.
     let scripts = RedisStore::new(&redis.url()).unwrap();
     let error = scripts.decide(Call::acquire(&charge)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedServer, "{error}");
@@ -140,9 +140,9 @@ async fn b18_a_value_that_is_not_a_count_stays_unchanged() {
     }
 }
 
-/// A refused call first adds its cost and then subtracts it, even if the caller is cancelled in
-/// between. Guards against a defect: 64 callers that dropped their calls after some milliseconds
-/// left a count of 172 under a limit of 100 until the end of the window.
+/// A refused call first adds its cost to the count and then subtracts it again, even if the caller
+/// is cancelled in between. Guards against a defect: 64 callers that dropped their calls after some
+/// milliseconds left a count of 172 under a limit of 100 until the end of the window.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_refused_call_leaves_nothing_charged() {
     const LIMIT: u64 = 100;

@@ -34,8 +34,9 @@ async fn a_server_is_trusted_by_the_root_that_is_given_and_only_by_it() {
         let store = RedisStore::builder().url(&url).root_certificates(certificates.root());
         assert!(acquire(&build(store)).await.unwrap());
         for untrusting in [
-            // The system does not trust the root of the test, and another root of the same name did
-            // not sign the certificate.
+            // The first store trusts only the roots of the system, which do not include the root of
+            // the test. The second store trusts another root of the same name, which did not sign
+            // the certificate.
             RedisStore::builder().url(&url),
             RedisStore::builder().url(&url).root_certificates(Certificates::new().root()),
         ] {
@@ -100,7 +101,8 @@ fn unverified_connections_are_rejected_when_the_store_is_built() {
     for builder in [
         RedisStore::builder().url("rediss://127.0.0.1/#insecure"),
         RedisStore::builder().url("rediss://a").sentinel(["rediss://127.0.0.1/#insecure"], "name"),
-        // With an empty or invalid list of root certificates, no certificate can be verified.
+        // With these settings, the store cannot verify or send a certificate: the URL does not use
+        // TLS, or the certificates are missing or invalid.
         RedisStore::builder().url("redis://127.0.0.1").root_certificates(root),
         RedisStore::builder().url("rediss://127.0.0.1").root_certificates(""),
         RedisStore::builder().url("rediss://127.0.0.1").root_certificates("no certificate"),

@@ -1,6 +1,6 @@
-//! Tests usual batches: batches of acquires of single charges, which have their own script. This
-//! script must make the same decisions, values and expiries as the general script, and must leave
-//! all other values to the general script.
+//! Tests usual batches (acquires of single charges), which have their own script. This script must
+//! make the same decisions, and write the same values and expiries, as the general script. It must
+//! leave states with a block, and foreign values, to the general script.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -23,7 +23,7 @@ use crate::common::{builder_with, client, fresh_prefix, policy, store_at};
 const START: u64 = 1_790_000_000_000_123;
 const HOUR: u64 = 3_600_000_000;
 
-/// The operation on a subject between two batches.
+/// The operation on a subject before a batch.
 #[derive(Debug, Clone, Copy)]
 enum Between {
     Nothing,
@@ -84,8 +84,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..30)
 }
 
-/// Makes the calls of the steps on a store and on the core. Returns the number of batches, and the
-/// number of usual batches.
+/// Makes the calls of the steps on a store and on the core, and compares the decisions. Returns the
+/// number of batches, and the number of usual batches.
 async fn run_steps(
     store: &RedisStore,
     clock: &ManualClock,
@@ -165,7 +165,8 @@ async fn usual_batches_decide_as_in_the_core() {
         }
     }
     println!("{usual} of {batches} batches were usual");
-    // Batches that are not usual contain a key that is charged at two costs.
+    // A batch is not usual if it charges a key at two different costs. More than a fifth of the
+    // batches must be usual.
     assert!(usual * 5 > batches, "{usual} of {batches}");
 }
 

@@ -36,8 +36,8 @@ async fn limiter(prefix: &str, text: &str) -> Limiter<RedisStore> {
     Limiter::new(store(prefix).await, [policy(text)]).unwrap().max_wait(LONG)
 }
 
-/// Runs callers that each wait for a place several times. Returns the times of the admissions by
-/// the server's clock, in order.
+/// Runs four callers per store. Each caller waits for `each` admissions. Returns the times of the
+/// admissions by the server's clock, in order.
 async fn admissions(prefix: &str, policy: &str, stores: u64, each: u64) -> Vec<Timestamp> {
     let mut tasks = vec![];
     for _ in 0..stores {
@@ -84,13 +84,13 @@ async fn many_stores_wait_for_a_window_and_never_admit_more_than_its_limit() {
     let started = Instant::now();
     let times = admissions(&fresh_prefix(), "fixed-window 10/250ms", 3, 5).await;
     assert_eq!(times.len(), 60);
-    // Sixty admissions need six windows. At least four whole windows are between the first and the
-    // last of these windows.
+    // Sixty admissions need six windows of 250 ms. Four whole windows are between the first and the
+    // last of these windows, so the admissions take at least a second.
     assert!(started.elapsed() >= Duration::from_secs(1));
 }
 
-/// B51: places in the queue are granted in the order of the requests, regardless of the caller and
-/// the connection.
+/// Without defect B51, places in the queue are granted in the order of the requests, regardless of
+/// the caller and the connection.
 #[tokio::test]
 async fn b51_places_are_granted_first_come_first_served_across_stores() {
     let prefix = fresh_prefix();
@@ -99,15 +99,15 @@ async fn b51_places_are_granted_first_come_first_served_across_stores() {
     for turn in 0..20_u32 {
         let limiter = &limiters[turn as usize % 2];
         let wait = limiter.subject("s").reserve(LONG).await.unwrap().wait();
-        // Each earlier reservation takes a minute, so the wait is at most `turn` minutes.
+        // The wait is at most one minute per earlier reservation.
         assert!(wait <= Duration::from_secs(60) * turn);
         assert!(turn == 0 || wait > last, "{wait:?} after {last:?}");
         last = wait;
     }
 }
 
-/// B51: if a wait for a place in the queue is cancelled, the place is refunded, regardless of the
-/// time of the cancellation.
+/// Without defect B51, a cancelled wait for a place in the queue leads to a refund of the place,
+/// regardless of the time of the cancellation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn b51_cancelled_waits_refund_their_places() {
     let prefix = fresh_prefix();
@@ -127,8 +127,8 @@ async fn b51_cancelled_waits_refund_their_places() {
         caller.await.unwrap();
     }
     assert_eq!([limiters[0].waiters(), limiters[1].waiters()], [0, 0]);
-    // When the refunds in flight have arrived, only the first caller is charged, so the wait is at
-    // most an hour.
+    // When the refunds in flight have arrived, only the first admission is still charged, so the
+    // wait is at most an hour.
     let owed = async || limiters[0].subject("s").peek().await.unwrap().retry_after().unwrap();
     let all_refunded = async || (owed().await <= HOUR).then_some(());
     eventually(PATIENCE, "all places to be refunded", all_refunded).await.unwrap();
@@ -138,12 +138,13 @@ async fn b51_cancelled_waits_refund_their_places() {
     );
 }
 
-/// B52: when callers are dropped under load, their tasks and the store are dropped too.
+/// Without defect B52, when callers are dropped under load, their tasks and the store are dropped
+/// too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn b52_no_task_is_left_when_a_thousand_callers_are_dropped() {
     let limiter = limiter(&fresh_prefix(), "gcra 1/1h").await;
     assert!(limiter.until_ready("s").await.is_ok());
-    // This is the number of tasks that the connection itself needs.
+    // At this point, only the tasks of the connection itself are running.
     let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let callers: Vec<_> = (0..1_000)
         .map(|_| {
@@ -164,7 +165,8 @@ async fn b52_no_task_is_left_when_a_thousand_callers_are_dropped() {
     assert!(retry <= HOUR, "{retry:?}");
 }
 
-/// The child process of the next test, which books five places and waits for them.
+/// Runs in the child process of `b51_a_process_that_dies_loses_its_places_and_no_more`. Books five
+/// places in the queue and waits for them.
 #[tokio::test]
 #[ignore = "run by `b51_a_process_that_dies_loses_its_places_and_no_more`, in a process of its own"]
 async fn the_process_that_dies() {
@@ -192,8 +194,8 @@ impl Drop for Killed {
     }
 }
 
-/// B51: no process refunds the places of a dead process in the queue. These places pass unused
-/// within the longest wait. After that, the bucket has no debt.
+/// Without defect B51, the places in the queue of a process that dies pass unused, because no other
+/// process refunds them. After the last of these places, the bucket has no debt.
 #[tokio::test]
 async fn b51_a_process_that_dies_loses_its_places_and_no_more() {
     let prefix = fresh_prefix();
@@ -205,8 +207,8 @@ async fn b51_a_process_that_dies_loses_its_places_and_no_more() {
         .stdout(Stdio::null())
         .spawn();
     let child = Killed(child.unwrap());
-    // One caller proceeds immediately, and four places are booked. The last of these places is 4 s
-    // away.
+    // One caller of the child process proceeds immediately, and the other four book places. The
+    // last place is 4 s away.
     let owed = async || limiter.subject("s").peek().await.unwrap().retry_after().unwrap();
     let booked = async || (owed().await > Duration::from_secs(3)).then_some(());
     eventually(PATIENCE, "five places to be booked", booked).await.unwrap();

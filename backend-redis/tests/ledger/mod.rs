@@ -20,8 +20,8 @@ use tokio::task::JoinSet;
 pub(crate) struct Ledger(Arc<Inner>);
 
 struct Inner {
-    /// The number of the ledger, which differs between ledgers, so that ledgers on one server have
-    /// different subjects.
+    /// A number that is different for each ledger, so that ledgers on one server have different
+    /// subjects.
     number: u64,
     /// A store that reads the states without the faults of the test.
     direct: Box<dyn Store>,
@@ -48,7 +48,6 @@ enum Outcome {
 }
 
 impl Ledger {
-    /// Creates a ledger of calls to the server at `url`.
     pub(crate) fn new(url: &str) -> Self {
         Self::with_store(RedisStore::new(url).unwrap())
     }
@@ -99,8 +98,8 @@ impl Ledger {
         self.0.calls.lock().unwrap().iter().filter_map(failure).collect()
     }
 
-    /// Returns the number of decided calls that were made at or after `since`, and the number of
-    /// all other such calls.
+    /// Counts the calls that were made at or after `since`. Returns the number of decided calls,
+    /// and the number of all other calls (failed, degraded or dropped).
     pub(crate) fn decided_since(&self, since: Instant) -> (usize, usize) {
         let calls = self.0.calls.lock().unwrap();
         let calls: Vec<_> = calls.iter().filter(|record| record.started >= since).collect();
@@ -115,8 +114,8 @@ impl Ledger {
         self.check_on(&*self.0.direct, self.0.start).await;
     }
 
-    /// Checks all calls on another server, where decided calls from before `since` are possibly
-    /// lost.
+    /// Checks all calls on the server at `url`, which has possibly lost calls that were decided
+    /// before `since`.
     pub(crate) async fn check_at(&self, url: &str, since: Instant) {
         self.check_on(&RedisStore::new(url).unwrap(), since).await;
     }

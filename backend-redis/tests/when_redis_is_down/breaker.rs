@@ -44,7 +44,7 @@ pub(crate) async fn one_call_probes_redis() {
         let answer = store.decide(Call::acquire(&charges)).into_ready().unwrap();
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::CircuitOpen);
     }
-    // The breaker's probe has waited for a new connection.
+    // The probe fails because the paused server does not complete the new connection.
     assert_eq!(probe.await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 

@@ -16,7 +16,7 @@ mod scene;
 mod timeout;
 mod waiting;
 
-/// The lines of the page in order, and the test of each line.
+/// The lines of the page "When Redis is down" in order, and the test of each line.
 const LINES: &[(&str, fn())] = &[
     (
         "A limiter is built immediately, whether Redis is reachable or not.",

@@ -28,7 +28,7 @@ pub(crate) fn store(redis: &Redis) -> RedisStore {
     RedisStore::builder().url(redis.url()).build().unwrap()
 }
 
-/// Returns a store that waits for an answer for the time [`PATIENCE`].
+/// Returns a store that waits up to [`PATIENCE`] for an answer.
 pub(crate) fn patient_store(redis: &Redis) -> RedisStore {
     RedisStore::builder().url(redis.url()).response_timeout(PATIENCE).build().unwrap()
 }

@@ -1,14 +1,14 @@
-//! Fixed programs whose instructions `.ci/instructions` counts, under callgrind.
+//! Runs fixed programs. `.ci/instructions` runs each of them under callgrind and counts its
+//! instructions.
 //!
 //! ```sh
 //! tidegate-instructions NAME # makes the calls of one program
 //! tidegate-instructions      # lists the programs, each with its number of calls
 //! ```
 //!
-//! `.ci/instructions` counts the function `counted_calls` with the functions that it calls.
-//! Subjects, store and limiter are created before. The name of this function must not change, and
-//! must not be part of the names of the functions that it calls, because callgrind starts and stops
-//! counting where a function with this name begins and ends.
+//! Callgrind counts the instructions of functions whose name contains `counted_calls`, and of the
+//! functions that they call. Therefore the function must keep its name, and no function that it
+//! calls may contain the name.
 //!
 //! The clock is the system clock, as in production. No state recovers while a program runs, so each
 //! run makes the same decisions.
@@ -38,9 +38,9 @@ enum Check {
 
 struct Program {
     name: &'static str,
-    /// Checks each subject once before counting begins.
+    /// Whether each subject is checked once before counting begins.
     is_known: bool,
-    /// The number of subjects. Each subject is checked `rounds` times.
+    /// The number of subjects. Each is checked `rounds` times.
     subjects: u32,
     rounds: u32,
     build: fn() -> Outcome<Check>,
@@ -164,7 +164,7 @@ fn main() -> Outcome<()> {
     let program = PROGRAMS.iter().find(|program| program.name == name);
     let program = program.ok_or_else(|| format!("no program is called {name}"))?;
     let check = (program.build)()?;
-    // All subjects have the same length, so that each takes the same time to hash.
+    // Subjects have the same length, so that hashing takes the same time for each of them.
     let subjects: Vec<_> = (0..program.subjects).map(|n| format!("subject:{n:012}")).collect();
     if program.is_known {
         warm_up(&check, &subjects);
@@ -174,7 +174,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Checks each subject once, so that it is known.
+/// Checks each subject once, so that the store has a state for it.
 fn warm_up(check: &Check, subjects: &[String]) {
     for subject in subjects {
         black_box(match check {

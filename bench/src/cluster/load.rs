@@ -1,4 +1,5 @@
-//! Callers on one connection to each node, and the CPU time of the nodes and of the client.
+//! Makes calls on one connection to each node. Measures the CPU time of the nodes and of the
+//! client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +16,13 @@ use crate::harness::{self, drive, nanos, thread_time};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) per_second: u64,
-    /// The CPU time of the client.
     pub(crate) client: u64,
-    /// The CPU time of all nodes together.
     pub(crate) nodes: u64,
-    /// The CPU time of the busiest node, in thousandths of the CPU time of all nodes.
+    /// The share of the busiest node in the CPU time of all nodes, in thousandths.
     pub(crate) busiest: u64,
 }
 
-/// Measures a scenario once, after a tenth of its calls.
+/// Measures a scenario once, after a tenth of its calls to warm up.
 pub(crate) async fn sample(
     sites: &Sites,
     scenario: Scenario,
@@ -37,7 +36,6 @@ pub(crate) async fn sample(
 
     let (nodes_before, client_before) = (cpu_times(&site.cluster).await?, thread_time());
     let run = drive(&load, options.callers, 0..calls).await?;
-    // All calls are made on this thread.
     let client = thread_time().saturating_sub(client_before);
     let nodes_after = cpu_times(&site.cluster).await?;
 

@@ -1,5 +1,6 @@
-//! The cost of a decision for the nodes and for the client of a Redis Cluster: on one, two and
-//! three nodes, and for a busy tenant whose limit is split over shards.
+//! Measures the CPU time of a decision on the nodes and the client of a Redis Cluster. One table
+//! has many tenants on one, two and three nodes. The other has a busy tenant whose limit is split
+//! over shards.
 
 mod load;
 mod scenario;
@@ -25,7 +26,6 @@ pub(crate) struct Options {
     tenants: usize,
 }
 
-/// Measures and prints.
 pub(crate) fn run(options: &Options) -> Outcome<()> {
     block_on(compare(options))
 }
@@ -50,7 +50,6 @@ async fn compare(options: &Options) -> Outcome<()> {
     hot_table(&samples)
 }
 
-/// Prints the table of many tenants.
 fn tenants_table(samples: &Samples<Scenario, Sample>) -> Outcome<()> {
     println!(
         "## Many tenants\n\n\
@@ -78,7 +77,6 @@ fn tenants_table(samples: &Samples<Scenario, Sample>) -> Outcome<()> {
     Ok(())
 }
 
-/// Prints the table of one busy tenant in shards.
 fn hot_table(samples: &Samples<Scenario, Sample>) -> Outcome<()> {
     println!(
         "## One hot tenant on 3 nodes\n\n\
@@ -95,7 +93,7 @@ fn hot_table(samples: &Samples<Scenario, Sample>) -> Outcome<()> {
     Ok(())
 }
 
-/// Returns the medians of a scenario.
+/// Returns the median of each figure of a scenario.
 fn row(samples: &Samples<Scenario, Sample>, scenario: Scenario) -> Outcome<Sample> {
     let median = |figure: fn(&Sample) -> u64| samples.median(&scenario, figure);
     Ok(Sample {
@@ -107,7 +105,7 @@ fn row(samples: &Samples<Scenario, Sample>, scenario: Scenario) -> Outcome<Sampl
 }
 
 impl Sample {
-    /// Returns the cells that both tables have.
+    /// Returns the cells of the columns that both tables have.
     fn shown(&self) -> String {
         let Self { per_second, client, nodes, .. } = *self;
         format!("{per_second} | {} | {}", Thousandths(client), Thousandths(nodes))

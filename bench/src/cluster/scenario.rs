@@ -32,7 +32,6 @@ impl Sites {
         Ok(Self(sites))
     }
 
-    /// Returns the cluster with this number of nodes.
     pub(crate) fn site(&self, nodes: u16) -> Outcome<&Site> {
         let site = nodes.checked_sub(1).and_then(|place| self.0.get(usize::from(place)));
         site.ok_or_else(|| format!("there is no cluster of {nodes} nodes").into())
@@ -41,7 +40,7 @@ impl Sites {
 
 const MAX_NODES: u16 = 3;
 
-/// A scenario: one row of a table.
+/// A row of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scenario {
     /// Many tenants on a cluster with `nodes` nodes.
@@ -50,7 +49,7 @@ pub(crate) enum Scenario {
     Hot { shards: u32 },
 }
 
-/// The distribution of the requests over the tenants.
+/// The distribution of requests over tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Drawn {
     /// Each tenant has the same number of requests.
@@ -71,7 +70,6 @@ impl fmt::Display for Drawn {
     }
 }
 
-/// The number of decisions in a batch.
 pub(crate) const BATCH: usize = 64;
 
 impl Scenario {
@@ -91,7 +89,6 @@ impl Scenario {
         }
     }
 
-    /// Returns the number of decisions in a batch.
     pub(crate) fn batch(self) -> usize {
         match self {
             Self::Tenants { batch, .. } => batch,
@@ -108,7 +105,6 @@ impl Scenario {
         Ok(format!("bench: token-bucket 1000000/1s burst 10000000{shards}").parse()?)
     }
 
-    /// Returns the tenant of the decision with this number.
     pub(crate) fn tenant(self, number: usize, tenants: usize) -> Outcome<String> {
         let (number, tenants) = (u64::try_from(number)?, u64::try_from(tenants)?);
         let tenant = match self {
@@ -122,7 +118,6 @@ impl Scenario {
         Ok(format!("tenant-{tenant:08}"))
     }
 
-    /// Returns the subject of the request at this position of a batch.
     pub(crate) fn subject(self, place: usize) -> String {
         match self {
             Self::Tenants { drawn: Drawn::Batch, .. } => format!("subject-{place:02}"),

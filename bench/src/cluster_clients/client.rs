@@ -13,17 +13,17 @@ use tidegate_test_servers::Cluster;
 
 use crate::Outcome;
 
-/// A client with its settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
-    /// The cluster connection with its default settings: 16 retries, within the response timeout of
-    /// one call.
+    /// The cluster connection of the crate `redis` with its default settings: a call and its up to
+    /// 16 retries have one response timeout.
     Cluster,
-    /// The cluster connection with this time for all retries together.
+    /// The cluster connection of the crate `redis`, with this timeout for a call and its retries
+    /// together.
     ClusterWithTime(Duration),
     /// The cluster connection without retries.
     ClusterWithoutRetries,
-    /// A connection for each node, and a table of slots.
+    /// One connection to each node, without the crate's cluster connection.
     PerNode,
 }
 
@@ -68,7 +68,6 @@ pub(super) enum Client {
 }
 
 impl Client {
-    /// Adds one to a counter.
     pub(super) async fn increment(&self, key: &str) -> RedisResult<u64> {
         let mut command = redis::cmd("INCR");
         command.arg(key);
@@ -79,7 +78,7 @@ impl Client {
     }
 }
 
-/// A connection for each node, by its address, and the address of the node of each slot.
+/// The connections by the address of the node. `slots` has the address of the node of each slot.
 pub(super) struct PerNode {
     connections: HashMap<String, MultiplexedConnection>,
     slots: Vec<String>,
@@ -104,7 +103,8 @@ impl PerNode {
         Ok(Client::PerNode(Arc::new(Self { connections, slots })))
     }
 
-    /// Sends a command, and sends it again only if the answer shows that it was not executed.
+    /// Sends a command to the node of its slot. If the node answers with a redirection, sends the
+    /// command to the node that the redirection names.
     async fn send(&self, key: &str, command: &Cmd) -> RedisResult<u64> {
         let slot = Cluster::slot_of(key.as_bytes());
         let node = &self.slots[usize::from(slot)];

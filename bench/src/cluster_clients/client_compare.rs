@@ -1,4 +1,4 @@
-//! The faults of a cluster, and the measurements during a fault.
+//! Causes faults of a cluster, and measures clients during a fault.
 
 use std::fmt;
 use std::net::{Ipv4Addr, TcpListener};
@@ -16,7 +16,7 @@ const SICK: usize = 0;
 
 const TIMEOUT: Duration = Duration::from_millis(300);
 
-/// The fault of one of three nodes.
+/// A fault of one of three nodes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
     None,
@@ -47,7 +47,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Measures calls to the other two nodes. Returns the cells of a table.
+/// Measures calls to the other two nodes while one node has a fault. Returns the cells of a table.
 pub(super) async fn others(kind: Kind, fault: Fault, time: Duration) -> Outcome<String> {
     let cluster = Cluster::start().await?;
     let client = kind.connect(&cluster, TIMEOUT).await?;
@@ -57,7 +57,7 @@ pub(super) async fn others(kind: Kind, fault: Fault, time: Duration) -> Outcome<
     let rest = Some(Duration::from_millis(2));
     let well = Load { keys: keys(16, |node| node != SICK), time, rest };
     let sick = Load { keys: keys(4, |node| node == SICK), time, rest };
-    // All connections are in use before the fault.
+    // These calls open all connections before the fault begins.
     let both = [&well.keys[..], &sick.keys[..]].concat();
     Load { keys: both, time: Duration::from_millis(200), rest }.run(&client).await?;
     let moving = Cluster::slot_of(well.keys[0].as_bytes());
@@ -68,7 +68,8 @@ pub(super) async fn others(kind: Kind, fault: Fault, time: Duration) -> Outcome<
         Fault::Killed => cluster.node(SICK).kill().await?,
         Fault::Gone => {
             cluster.node(SICK).kill().await?;
-            // The system establishes connections, and no process accepts them.
+            // The operating system accepts connections to the port of the killed node, but no
+            // process answers.
             silent = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(SICK).port()))?);
         }
     }
@@ -86,7 +87,7 @@ pub(super) async fn others(kind: Kind, fault: Fault, time: Duration) -> Outcome<
     Ok(well.to_string())
 }
 
-/// Returns keys whose nodes in a fresh cluster of three nodes match `is_wanted`.
+/// Returns keys on those of three nodes for which `is_wanted` returns `true`.
 fn keys_at(cluster: &Cluster, is_wanted: fn(usize) -> bool) -> Vec<String> {
     let share = 16_384_usize.div_ceil(cluster.nodes().len());
     let node = |key: &String| usize::from(Cluster::slot_of(key.as_bytes())) / share;
@@ -103,7 +104,7 @@ pub(super) async fn migration(kind: Kind, callers: usize, time: Duration) -> Out
     cluster.begin_moving_slot(slot, to).await?;
     let keys: Vec<String> = (0..callers).map(|caller| format!("{{tag}}{caller}")).collect();
     let seen = Load { keys: keys.clone(), time, rest: None }.run(&client).await?;
-    // Calls without an answer can still be in flight.
+    // Calls that timed out can still be in flight.
     sleep(TIMEOUT).await;
     cluster.finish_moving_slot(slot, to).await?;
     let mut executed = 0;
@@ -116,8 +117,8 @@ pub(super) async fn migration(kind: Kind, callers: usize, time: Duration) -> Out
     Ok(format!("{per_second} | {} | {} | {unanswered}", seen.errors, seen.timeouts))
 }
 
-/// Measures one call to a node that is paused for a second, while other callers call the other
-/// nodes. Returns the cells of a table.
+/// Measures one call to a node that is paused for a second, while callers call the other nodes.
+/// Returns the cells of a table.
 pub(super) async fn executions(kind: Kind) -> Outcome<String> {
     let cluster = Cluster::start().await?;
     let client = kind.connect(&cluster, Duration::from_millis(200)).await?;
@@ -125,7 +126,7 @@ pub(super) async fn executions(kind: Kind) -> Outcome<String> {
     let (key, node) = (keys.first().ok_or("no key")?.as_str(), SICK);
     client.increment(key).await?;
     let (time, rest) = (Duration::from_secs(2), Some(Duration::from_millis(2)));
-    // Without calls to other nodes, the client does not send the call again.
+    // The client repeats the call to the paused node only if it also has calls to other nodes.
     let keys = keys_at(&cluster, |node| node != SICK).into_iter().take(4).collect();
     let others = Load { keys, time, rest };
     cluster.node(node).pause().await?;

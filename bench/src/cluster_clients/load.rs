@@ -8,17 +8,16 @@ use tokio::task::JoinSet;
 use super::client::Client;
 use crate::Outcome;
 
-/// Callers, one for each key, that call until the time is over.
+/// A load: one caller for each key, until the time is over.
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) keys: Vec<String>,
     pub(super) time: Duration,
-    /// The pause of a caller after each answer. With a pause, latencies do not include the time in
-    /// a queue of the client.
+    /// The pause of a caller after each answer. With a pause, calls do not wait in a queue of the
+    /// client.
     pub(super) rest: Option<Duration>,
 }
 
-/// The results of the callers.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// The latencies of all calls, including failed calls.
@@ -84,7 +83,6 @@ impl Seen {
         self.latencies.get(place).copied().unwrap_or_default()
     }
 
-    /// Returns the longest time in which no caller got an answer.
     fn silence(&self) -> Duration {
         let between = self.answers.windows(2).map(|pair| pair[1] - pair[0]);
         between.max().unwrap_or_default()
@@ -92,7 +90,8 @@ impl Seen {
 }
 
 impl fmt::Display for Seen {
-    /// Writes the cells of a table: calls, errors, latencies in milliseconds.
+    /// Writes the cells of a table: calls, errors, latencies in milliseconds, and the longest time
+    /// without an answer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = |time: Duration| {
             format!("{}.{:02} ms", time.as_millis(), time.as_micros() % 1_000 / 10)

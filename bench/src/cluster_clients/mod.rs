@@ -1,5 +1,5 @@
-//! Measures clients of a Redis Cluster during a fault: the cluster connection of the crate `redis`,
-//! and one connection per node. Each measurement starts its own cluster.
+//! Measures two clients of a Redis Cluster during a fault: the cluster connection of the crate
+//! `redis`, and one connection per node. Each measurement starts its own cluster.
 
 mod client;
 mod client_compare;
@@ -22,7 +22,6 @@ pub(crate) struct Options {
     seconds: u64,
 }
 
-/// Measures and prints.
 pub(crate) fn run(options: &Options) -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(compare(Duration::from_secs(options.seconds)))

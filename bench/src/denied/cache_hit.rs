@@ -1,4 +1,4 @@
-//! The time of a refusal by the deny cache, compared with a check on the memory store.
+//! Compares the time of a refusal by the deny cache with the time of a check on the memory store.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,10 +10,8 @@ use crate::harness::middle;
 
 const CALLS: u32 = 1_000_000;
 
-/// The numbers of subjects, which the calls use in turn.
 const SUBJECTS: [usize; 2] = [1, 10_000];
 
-/// Measures and prints.
 pub(crate) fn report(rounds: usize) -> Outcome<()> {
     let policy: Policy = "sliding-counter 1/24h".parse()?;
     println!(
@@ -34,13 +32,12 @@ pub(crate) fn report(rounds: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Returns the nanoseconds of each refused call.
 fn time(store: &impl Store, policy: &Policy, subjects: &[String]) -> Outcome<u128> {
     let ask = |subject: &String| {
         let charge = [Charge::new(policy, subject)];
         black_box(store.decide(black_box(Call::acquire(&charge))).into_ready().is_ok())
     };
-    // The first call is admitted. The refusal of the second call enters the cache.
+    // The store refuses the second call of each subject, and the cache stores the denial.
     for _ in 0..2 {
         subjects.iter().for_each(|subject| assert!(ask(subject)));
     }

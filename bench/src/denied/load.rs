@@ -27,14 +27,13 @@ pub(crate) struct Sample {
 struct Load {
     store: Box<dyn Store>,
     clock: ManualClock,
-    /// The time of the first request, in microseconds.
     start: u64,
     scenario: Scenario,
     policy: Policy,
     calls: usize,
 }
 
-/// Measures a scenario once, with keys that no other round uses.
+/// Measures a scenario once. Each round has its own keys.
 pub(crate) async fn sample(
     server: &Server,
     scenario: Scenario,
@@ -67,7 +66,8 @@ pub(crate) async fn sample(
     Ok(Sample { cpu: cost.cpu, refused: refused * 1_000 / calls, asked: asked * 1_000 / calls })
 }
 
-/// Loads the script, and blocks the callers of the scenario.
+/// Exhausts the limit of each blocked caller. In other scenarios, this function only makes the
+/// server load the script.
 async fn prepare(
     store: &RedisStore,
     scenario: Scenario,

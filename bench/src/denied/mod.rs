@@ -1,5 +1,5 @@
-//! The deny cache: the cost of loads that are mostly refused, on one Redis, with and without the
-//! cache.
+//! Measures the deny cache: the cost of loads that are mostly refused, on one Redis, with and
+//! without the cache.
 
 mod cache_hit;
 mod load;
@@ -11,8 +11,8 @@ use scenario::{SCENARIOS, Scenario};
 use crate::harness::{Samples, Server, Thousandths, Verdict, finish, rounds};
 use crate::{Outcome, at_least_one, block_on};
 
-/// The maximum CPU time of the server for blocked callers with the cache, relative to the time
-/// without the cache.
+/// The maximum CPU time of the server for blocked callers with a cache, relative to the time
+/// without a cache.
 const MAX_BLOCKED: Thousandths = Thousandths(125);
 
 #[derive(Debug, clap::Args)]
@@ -34,7 +34,7 @@ pub(crate) struct Options {
 /// The samples by scenario, and by whether the store has a cache.
 type Results = Samples<(Scenario, bool), Sample>;
 
-/// Measures and prints. Returns `false` if a target is missed that `--check` requires.
+/// Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let (samples, version) = block_on(compare(options))?;
     println!(

@@ -1,4 +1,4 @@
-//! Loads with nine tenths of denied requests.
+//! Defines loads in which nine of ten requests are denied.
 
 use std::fmt;
 
@@ -9,13 +9,14 @@ use crate::Outcome;
 /// The callers, their rate, and their policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scenario {
-    /// A tenth of the requests come from many callers within their limits, and the other requests
-    /// from a hundred blocked callers.
+    /// A hundred blocked callers send nine of ten requests. Many callers within their limits send
+    /// the others.
     Blocked,
-    /// Every caller sends ten times as many requests as its window admits.
+    /// Each caller sends ten times as many requests as its window admits.
     Window,
-    /// Every caller sends requests ten times as fast as its bucket refills. After each admitted
-    /// request, the store must decide one request before the cache knows the wait.
+    /// Each caller sends requests ten times as fast as its bucket refills. After each admitted
+    /// request, the store refuses one request. The cache then refuses requests until the end of the
+    /// wait.
     Bucket,
 }
 
@@ -24,7 +25,7 @@ pub(crate) const SCENARIOS: [Scenario; 3] = [Scenario::Blocked, Scenario::Window
 /// The number of callers that are blocked or exceed their buckets.
 pub(crate) const FEW: usize = 100;
 
-/// The number of requests of each caller that exceeds its window.
+/// The number of requests of each caller in the scenario `Window`.
 const PER_WINDOW: usize = 1_000;
 
 impl Scenario {
@@ -36,7 +37,6 @@ impl Scenario {
         })
     }
 
-    /// Returns the subject of the request with this number.
     pub(crate) fn subject(self, number: usize, calls: usize) -> String {
         let caller = match self {
             Self::Blocked if number.is_multiple_of(10) => FEW + number / 10 % 1_000,
@@ -46,7 +46,7 @@ impl Scenario {
         format!("user-{caller:06}")
     }
 
-    /// Returns the time of the request with this number, in microseconds after the start.
+    /// Returns the time of a request in microseconds after the start.
     pub(crate) fn time(self, number: usize) -> u64 {
         match self {
             Self::Bucket => number as u64 / FEW as u64 * 1_000,

@@ -13,21 +13,20 @@ use crate::Outcome;
 
 /// Calls that are numbered.
 pub(crate) trait Load: Send + Sync + 'static {
-    /// Makes the call of a number. Returns the number of decisions that allow.
+    /// Makes the call with this number. Returns the number of decisions that allow.
     fn call(&self, number: usize) -> impl Future<Output = Outcome<usize>> + Send;
 }
 
-/// The result of calls.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) took: Duration,
     /// The number of decisions that allow.
     pub(crate) allowed: usize,
-    /// The latency of each call, sorted.
     pub(crate) latencies: Vec<Duration>,
 }
 
-/// Makes the calls of these numbers. Each caller waits for its answer before its next call.
+/// Makes the calls with these numbers from several callers. Each caller waits for its answer before
+/// its next call.
 pub(crate) async fn drive<L: Load>(
     load: &Arc<L>,
     callers: usize,
@@ -62,7 +61,7 @@ pub(crate) async fn drive<L: Load>(
     Ok(all)
 }
 
-/// The cost of decisions. Times are in nanoseconds.
+/// The cost of decisions, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) per_second: u64,

@@ -1,4 +1,4 @@
-//! Ratios, medians and times, in whole numbers.
+//! Computes ratios, medians and times in whole numbers.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,27 +12,23 @@ use crate::Outcome;
 pub(crate) struct Thousandths(pub(crate) u64);
 
 impl Thousandths {
-    /// Returns the ratio of two figures, or `None` if `whole` is 0.
     pub(crate) fn ratio(part: u64, whole: u64) -> Option<Self> {
         part.checked_mul(1_000)?.checked_div(whole).map(Self)
     }
 
-    /// Returns the text with three decimals.
     pub(crate) fn exact(self) -> String {
         format!("{}.{:03}", self.0 / 1_000, self.0 % 1_000)
     }
 }
 
 impl fmt::Display for Thousandths {
-    /// Writes two decimals, rounded to the nearest.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hundredths = (self.0 + 5) / 10;
         write!(f, "{}.{:02}", hundredths / 100, hundredths % 100)
     }
 }
 
-/// Returns the median. For an even number of figures, this is the lower one of the middle two.
-/// There must be at least one figure.
+/// Returns the median: the lower of the two middle figures if their number is even.
 pub(crate) fn middle<T: Ord + Copy>(mut figures: Vec<T>) -> T {
     figures.sort_unstable();
     figures[(figures.len() - 1) / 2]
@@ -48,8 +44,7 @@ pub(crate) fn nanos(duration: Duration) -> Outcome<u64> {
     Ok(u64::try_from(duration.as_nanos())?)
 }
 
-/// Returns the CPU time of this thread. It does not count the time in which the machine does other
-/// work.
+/// Returns the CPU time of this thread, so that other work on the machine does not count.
 pub(crate) fn thread_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }

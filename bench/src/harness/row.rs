@@ -3,7 +3,7 @@
 use super::figures::Thousandths;
 use crate::Outcome;
 
-/// A figure, and the bound that it must meet. Both are in thousandths of the unit.
+/// A figure and its bound, in thousandths of the unit.
 #[derive(Debug)]
 pub(crate) struct Row {
     load: String,
@@ -20,7 +20,6 @@ enum Wanted {
 }
 
 impl Row {
-    /// Creates a row whose figure must be at most `max`.
     pub(crate) fn at_most(
         load: impl Into<String>,
         unit: &'static str,
@@ -30,7 +29,6 @@ impl Row {
         Self::new(load.into(), unit, Wanted::Max(Thousandths(max)), measured)
     }
 
-    /// Creates a row whose figure must be at least `min`.
     pub(crate) fn at_least(
         load: impl Into<String>,
         unit: &'static str,
@@ -52,7 +50,6 @@ impl Row {
         Self { load, unit, wanted, measured }
     }
 
-    /// Returns `true` if the figure was measured and meets its bound.
     pub(crate) fn is_met(&self) -> bool {
         match (&self.measured, self.wanted) {
             (Ok(measured), Wanted::Max(max)) => *measured <= max,
@@ -61,7 +58,9 @@ impl Row {
         }
     }
 
-    /// Returns the row of the table. Without `judges`, the last column is empty for a measured row.
+    /// Returns the row as a line of a Markdown table. The last column contains the reason if the
+    /// figure was not measured. If it was measured and `judges` is `true`, the last column says
+    /// whether the figure meets its bound.
     pub(crate) fn markdown(&self, judges: bool) -> String {
         let Self { load, unit, wanted, measured } = self;
         let (sign, bound) = match wanted {
@@ -78,7 +77,6 @@ impl Row {
     }
 }
 
-/// Returns a figure without trailing zeros.
 fn short(figure: Thousandths, unit: &str) -> String {
     let exact = figure.exact();
     format!("{} {unit}", exact.trim_end_matches('0').trim_end_matches('.'))

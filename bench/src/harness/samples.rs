@@ -6,13 +6,13 @@ use std::fmt::Debug;
 use super::figures::{Thousandths, middle};
 use crate::Outcome;
 
-/// Numbers the rounds from 1, and prints each number when its round begins.
+/// Returns the numbers of the rounds, from 1, and prints each of them when its round begins.
 pub(crate) fn rounds(count: usize) -> impl Iterator<Item = usize> {
     (1..=count).inspect(move |round| eprintln!("round {round} of {count}"))
 }
 
-/// The samples of all rounds, by the thing that was measured. Within a round, all things are
-/// measured one after another, so that a slow round affects all of them.
+/// The samples of all rounds. The key identifies a measurement, such as a scenario with a number of
+/// callers. Each round measures all keys, so that a slow round affects all of them.
 #[derive(Debug)]
 pub(crate) struct Samples<K, S>(BTreeMap<K, Vec<S>>);
 
@@ -25,18 +25,18 @@ impl<K: Ord + Debug, S> Samples<K, S> {
         self.0.entry(key).or_default().push(sample);
     }
 
-    /// Returns the samples in the order of the rounds.
     pub(crate) fn get(&self, key: &K) -> Outcome<&[S]> {
         let samples = self.0.get(key).map(Vec::as_slice);
         samples.ok_or_else(|| format!("{key:?} was not measured").into())
     }
 
-    /// Returns the median of a figure.
+    /// Returns the median of a figure over all rounds.
     pub(crate) fn median(&self, key: &K, figure: impl Fn(&S) -> u64) -> Outcome<u64> {
         Ok(middle(self.get(key)?.iter().map(figure).collect()))
     }
 
-    /// Returns the median of the rounds' ratios of a figure.
+    /// Returns the median of the ratios of all rounds. The ratio of a round is the figure of the
+    /// key `part` divided by the figure of the key `whole`.
     pub(crate) fn ratio(
         &self,
         (part, whole): (&K, &K),

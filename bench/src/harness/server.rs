@@ -10,19 +10,19 @@ use tidegate_test_servers::Redis;
 use super::figures::middle;
 use crate::Outcome;
 
-/// The response timeout, which is so long that a busy machine does not end a benchmark.
+/// The response timeout. Calls succeed within it even on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The number of measurements of the cost of a query for the CPU time.
+/// The number of samples for the CPU time that Redis spends on one `INFO cpu` command. The
+/// benchmark subtracts the median of these samples from each measurement.
 const READINGS: usize = 31;
 
-/// A Redis, and two connections to it: the connection of the store, and a connection for all other
-/// commands.
+/// A Redis with two connections: one for the store, and one for all other commands.
 pub(crate) struct Server {
     pub(crate) redis: Redis,
     pub(crate) store: RedisStore,
     pub(crate) connection: MultiplexedConnection,
-    /// The CPU time that the server spends on a query for its CPU time.
+    /// The CPU time that the server spends on a query for its CPU time. `cpu_of` subtracts it.
     reading: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Server {
         Ok((output, after.saturating_sub(before + self.reading)))
     }
 
-    /// Returns the bytes that a key takes, or `None` if there is no such key.
+    /// Returns the bytes of a key, or `None` if the key does not exist.
     pub(crate) async fn memory_of(&self, key: impl redis::ToRedisArgs) -> Outcome<Option<u64>> {
         let mut usage = redis::cmd("MEMORY");
         usage.arg("USAGE").arg(key).arg("SAMPLES").arg(0);

@@ -1,8 +1,7 @@
-//! Targets, and whether the measured figures meet them.
+//! Compares measured figures with their targets.
 
 use super::figures::Thousandths;
 
-/// A figure and its target.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) what: String,
@@ -26,7 +25,7 @@ pub(crate) fn finish(verdicts: &[Verdict], check: bool) -> bool {
     for verdict in verdicts {
         let word = if verdict.is_met() { "met" } else { "NOT MET" };
         let Verdict { what, max, measured } = verdict;
-        // Three decimals, because 0.704 misses a target of 0.70.
+        // Two decimals would hide that 0.704 misses a target of 0.70.
         println!("- {word}: {what}: {}, target ≤ {}", measured.exact(), max.exact());
     }
     !check || verdicts.iter().all(Verdict::is_met)

@@ -11,13 +11,12 @@ use super::scenario::{Form, Scenario};
 use crate::Outcome;
 use crate::harness::{self, Cost, Server, drive, measure};
 
-/// The time to live of the ids.
 const TTL: Duration = Duration::from_secs(600);
 
 /// The estimate of each hold. The actual cost is one less.
 const HELD: u64 = 2;
 
-/// The calls of one scenario in one form.
+/// The calls of one scenario: without an id, with an id, or holds.
 struct Load {
     store: RedisStore,
     policies: Vec<Policy>,
@@ -25,7 +24,7 @@ struct Load {
     subjects: usize,
 }
 
-/// Measures a scenario once, on an empty server, after one call per subject.
+/// Measures a scenario once, on an empty server, after one call per subject to warm up.
 pub(super) async fn sample(
     server: &Server,
     scenario: &Scenario,
@@ -92,13 +91,11 @@ impl harness::Load for Load {
     }
 }
 
-/// The bytes of the key of an id.
+/// The size of the key that Redis stores for an id, in bytes.
 pub(super) struct Sizes {
-    /// The size for a plain call.
     pub(super) id: u64,
-    /// The size for a hold.
     pub(super) held: u64,
-    /// The size for a settled hold.
+    /// The size after the hold was settled.
     pub(super) settled: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Calls with an id, and holds with their settlement, on one Redis, next to calls without an id.
+//! Measures calls with an id, and holds with their settlement, on one Redis. Compares them with
+//! calls without an id.
 
 mod load;
 mod scenario;
@@ -40,7 +41,7 @@ pub(crate) struct Options {
     check: bool,
 }
 
-/// Measures and prints. Returns `false` if a target is missed that `--check` requires.
+/// Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     block_on(compare(options))
 }

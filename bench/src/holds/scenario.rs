@@ -1,6 +1,6 @@
 //! The policies that are charged, and the form of the calls.
 
-/// Policies that one call charges together.
+/// The policies that one call charges.
 pub(super) struct Scenario {
     pub(super) name: &'static str,
     /// The policies. Their limits are never reached.
@@ -29,9 +29,7 @@ pub(super) const SCENARIOS: [Scenario; 7] = [
 /// The form of each call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Form {
-    /// A call without an id.
     Plain,
-    /// A call with its own id.
     WithId,
     /// A hold, which is then settled at a lower cost.
     HoldAndSettlement,

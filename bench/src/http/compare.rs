@@ -10,7 +10,8 @@ pub(crate) fn compare(short: bool) -> Vec<Row> {
     let costs = measure(rounds, requests).map_err(|error| error.to_string());
     let more = |name| -> Outcome<u64> { more_nanos(costs.as_ref().map_err(Clone::clone)?, name) };
     let row = |what: &str, max, ours, theirs| {
-        // The bound is in nanoseconds. The time of the other layer shows how fast the machine is.
+        // The bound is an absolute time. The time of tower_governor in the row shows how fast the
+        // machine is.
         let other_time = more(theirs)
             .map_or_else(|_| String::new(), |nanos| format!(" (tower_governor: {nanos} ns)"));
         let measured = more(ours).map(|nanos| Thousandths(nanos * 1_000));

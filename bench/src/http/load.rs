@@ -5,11 +5,10 @@ use std::process::Command;
 use super::Options;
 use crate::Outcome;
 
-/// The result of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) per_second: u64,
-    /// The median latency and the 99th percentile, in nanoseconds.
+    /// The median and the 99th percentile of the latencies, in nanoseconds.
     pub(super) p50: u64,
     pub(super) p99: u64,
 }

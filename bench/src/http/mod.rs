@@ -1,5 +1,5 @@
 //! Measures a web server that answers with a greeting: without a limiter, with a limiter in its
-//! handler, and with layers.
+//! handler, and with layers around its handler.
 
 mod compare;
 mod load;
@@ -39,15 +39,14 @@ pub(crate) struct Options {
 /// The limiter of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Limits {
-    /// No limiter.
     Off,
-    /// The layer of `tidegate-http` with its fields, in memory.
+    /// The layer of `tidegate-http` with rate-limit fields, on a memory store.
     Layer,
-    /// The layer of tower_governor with its fields, in memory.
+    /// The layer of tower_governor with rate-limit fields, in memory.
     Governor,
-    /// A limiter in the handler, in memory.
+    /// A limiter in the handler, on a memory store.
     Memory,
-    /// A limiter in the handler, on a Redis.
+    /// A limiter in the handler, on Redis.
     Redis,
 }
 
@@ -66,7 +65,6 @@ impl fmt::Display for Limits {
     }
 }
 
-/// Measures and prints.
 pub(crate) fn run(options: &Options) -> Outcome<()> {
     let costs = stack::measure(options.rounds, options.requests)?;
     println!("{}", stack::table(&costs, options)?);

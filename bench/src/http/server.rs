@@ -1,4 +1,4 @@
-//! The web server, which runs in its own process.
+//! Runs the web server of the benchmark in its own process.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,6 @@ use super::stack::POLICY;
 use super::{Limits, stack};
 use crate::{Outcome, block_on};
 
-/// The number of users, which the requests have in turn.
 const SUBJECTS: usize = 1_000;
 
 /// The arguments of the server.
@@ -29,7 +28,7 @@ pub(crate) struct ServerOptions {
     redis: String,
 }
 
-/// Serves on a free port, which it prints, until its input ends.
+/// Prints a free port, and serves on it until standard input ends.
 pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
     block_on(async {
         let hello = Router::new().route("/", get(hello));
@@ -44,7 +43,7 @@ pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
         println!("{}", listener.local_addr()?.port());
         let (ended, end) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
-            // Standard input ends when the parent process ends.
+            // Standard input ends when the parent process ends or closes it.
             let _ = std::io::stdin().read_to_end(&mut vec![]);
             let _ = ended.send(());
         });
@@ -58,7 +57,6 @@ pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
     })
 }
 
-/// The limiter, and the subjects, which are used in turn.
 #[derive(Debug)]
 struct Gate {
     limiter: Limiter<Arc<dyn Store>>,
@@ -66,7 +64,7 @@ struct Gate {
     next: AtomicUsize,
 }
 
-/// Returns a server whose handler calls a limiter on this store.
+/// Returns a router whose handler calls a limiter on this store.
 fn within(store: impl Store + 'static) -> Outcome<Router> {
     let limiter = Limiter::new(Arc::new(store) as Arc<dyn Store>, [POLICY.parse()?])?;
     let subjects = (0..SUBJECTS).map(|number| format!("user:{number:06}")).collect();
@@ -88,7 +86,7 @@ async fn hello_within(State(gate): State<Arc<Gate>>) -> Result<&'static str, Sta
     }
 }
 
-/// A server that runs until this is dropped.
+/// A server process that runs until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Server {
     process: Child,
@@ -117,7 +115,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The process ends with its standard input.
+        // The process ends when its standard input is closed.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }

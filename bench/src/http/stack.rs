@@ -1,4 +1,4 @@
-//! The cost of a request through layers, without a network.
+//! Measures the cost of a request through layers, without a network.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -30,25 +30,23 @@ use crate::harness::{Samples, middle, rounds, thread_time};
 /// A policy whose limit is never reached, so that all servers do the same work.
 pub(super) const POLICY: &str = "token-bucket 1000000000/1s";
 
-/// The number of addresses, which the requests have in turn.
 const ADDRESSES: u32 = 1_000;
 
-/// The number of requests that are created before they are sent, so that their creation is not
-/// measured.
+/// The number of requests in a batch. The benchmark creates them before it measures the batch.
 const BATCH: u32 = 1_000;
 
 const HELLO: &str = "Hello, world!";
 
 type Governed<M> = GovernorLayer<PeerIpKeyExtractor, M, Body>;
 
-/// Returns the layer of this workspace with a limit by address and with fields.
+/// Returns the layer of `tidegate-http` with a limit by address, and with rate-limit fields.
 pub(super) fn tidegate() -> Outcome<RateLimitLayer<MemoryStore>> {
     let limiter = Limiter::new(MemoryStore::new(), [format!("ip: {POLICY}").parse()?])?;
     Ok(RateLimitLayer::new(limiter, [Limit::by("ip", ClientAddress::peer())])?)
 }
 
-/// Returns the layer of this workspace with limits by address, by path and for all requests
-/// together.
+/// Returns the layer of `tidegate-http` with three limits: by address, by path, and for all
+/// requests together.
 fn tidegate_with_three() -> Outcome<RateLimitLayer<MemoryStore>> {
     let policies = ["ip", "path", "everybody"].map(|name| format!("{name}: {POLICY}").parse());
     let policies = policies.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -60,7 +58,7 @@ fn tidegate_with_three() -> Outcome<RateLimitLayer<MemoryStore>> {
     Ok(RateLimitLayer::new(Limiter::new(MemoryStore::new(), policies)?, limits)?)
 }
 
-/// Returns the layer of tower_governor with a limit by address and with fields.
+/// Returns the layer of tower_governor with a limit by address, and with rate-limit fields.
 pub(super) fn governor() -> Outcome<Governed<governor::middleware::StateInformationMiddleware>> {
     let mut config = GovernorConfigBuilder::default();
     let config = config.per_nanosecond(1).burst_size(1_000_000_000).use_headers().finish();
@@ -73,16 +71,14 @@ fn governor_without_fields() -> Outcome<Governed<governor::middleware::NoOpMiddl
     Ok(GovernorLayer::new(Arc::new(config.ok_or("a quota of nothing")?)))
 }
 
-/// A stack of layers.
 struct Contender {
     name: &'static str,
-    /// The layers around a service, and around an axum router.
+    /// Two stacks: the layers around a service, and the layers around an axum router.
     stacks: [Stack; 2],
 }
 
 type Stack = Box<dyn FnMut(Vec<Request<Body>>) -> Outcome<()>>;
 
-/// The cost of one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cost {
     nanos: u64,
@@ -105,7 +101,7 @@ where
     Contender { name, stacks: [stack(Layer::<Hello>::layer(&layer, Hello)), stack(router)] }
 }
 
-/// The innermost service of a stack.
+/// The innermost service of a stack. It answers with a greeting.
 #[derive(Debug, Clone, Copy)]
 struct Hello;
 
@@ -165,7 +161,7 @@ fn cost(stack: &mut Stack, count: u32) -> Outcome<Cost> {
     result?;
     Ok(Cost {
         nanos: u64::try_from(spent.as_nanos())? / (u64::from(batches) * u64::from(BATCH)),
-        // Rounded to the nearest, because a store in memory sometimes grows.
+        // Rounding removes the few allocations with which a store grows.
         allocations: (counted.count_total + u64::from(BATCH) / 2) / u64::from(BATCH),
     })
 }
@@ -177,17 +173,15 @@ pub(super) const NO_FIELDS: &str = "**tidegate-http**, no fields";
 pub(super) const GOVERNOR: &str = "tower_governor, fields on";
 pub(super) const GOVERNOR_NO_FIELDS: &str = "tower_governor, no fields";
 
-/// The names of all stacks, in the order of the table.
 const NAMES: [&str; 6] = [NONE, FIELDS, THREE_LIMITS, NO_FIELDS, GOVERNOR, GOVERNOR_NO_FIELDS];
 
-/// The index of the stack around a service, and of the stack around an axum router.
+/// The indices in `Contender::stacks`.
 const SERVICE: usize = 0;
 const ROUTER: usize = 1;
 
-/// The costs of all rounds, by the name and the index of the stack.
+/// The costs of all rounds, by the name of the contender and the index of its stack.
 type Costs = Samples<(&'static str, usize), Cost>;
 
-/// Measures all stacks.
 pub(super) fn measure(count: usize, requests: u32) -> Outcome<Costs> {
     let mut contenders = [
         contender(NONE, tower::layer::util::Identity::new()),
@@ -208,8 +202,8 @@ pub(super) fn measure(count: usize, requests: u32) -> Outcome<Costs> {
     Ok(costs)
 }
 
-/// Returns how much more a stack costs than the stack without a limiter. This is the median of the
-/// rounds' differences.
+/// Returns the extra cost of a stack over the stack without a limiter: the median of the
+/// differences in all rounds.
 fn more(
     costs: &Costs,
     (name, index): (&'static str, usize),
@@ -222,12 +216,12 @@ fn more(
     Ok(middle(more))
 }
 
-/// Returns the nanoseconds that the layer of this name adds to a request around a service.
+/// Returns the time that the layer with this name adds to a request around a service, in
+/// nanoseconds.
 pub(super) fn more_nanos(costs: &Costs, name: &'static str) -> Outcome<u64> {
     Ok(more(costs, (name, SERVICE), |cost| cost.nanos)?.try_into().unwrap_or(0))
 }
 
-/// Returns the table of all stacks.
 pub(super) fn table(costs: &Costs, options: &Options) -> Outcome<String> {
     let Options { rounds, requests, .. } = options;
     let mut table = format!(

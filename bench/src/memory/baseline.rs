@@ -1,6 +1,6 @@
-//! The baseline is the simplest limiter: a number for each subject in hash tables of hashbrown,
-//! with the same kind of lock, hash and clock as the memory store. Its memory is not bounded. It
-//! has one policy, subjects of at most 20 bytes, and returns only whether a request is admitted.
+//! The baseline: the simplest limiter, with a hash table that has one number for each subject. It
+//! has the same kind of lock, hash and clock as the memory store. Its memory is not bounded. It has
+//! one policy and short subjects, and returns only whether a request is admitted.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -14,7 +14,6 @@ pub(super) struct Baseline {
     shards: Vec<Shard>,
     seed: RandomState,
     clock: quanta::Clock,
-    /// The time of a full burst, in nanoseconds.
     max: u64,
 }
 
@@ -25,13 +24,12 @@ type Key = ([u8; 20], u8);
 
 struct Entry {
     key: Key,
-    /// The time at which the bucket is full: the theoretical arrival time of GCRA, in nanoseconds.
+    /// The time at which the bucket will be full (GCRA's theoretical arrival time), in nanoseconds.
     full_at: u64,
 }
 
 const SHARDS: usize = 256;
 
-/// The time in which one token is refilled, in nanoseconds.
 const INTERVAL: u64 = 60_000_000_000;
 
 impl Baseline {
@@ -49,7 +47,8 @@ impl Baseline {
         let key = key(subject)?;
         let hash = self.hash(&key);
         let now = self.clock.delta_as_nanos(0, self.clock.raw());
-        // A table uses the highest and the lowest bits of a hash.
+        // The hash table uses the highest and the lowest bits of the hash, so other bits choose the
+        // shard.
         let [_, _, shard, ..] = hash.to_be_bytes();
         let mut table = self.shards.get(usize::from(shard))?.0.lock();
         let Some(entry) = table.find_mut(hash, |entry| entry.key == key) else {

@@ -1,4 +1,4 @@
-//! The contenders. Each contender checks one subject as a user would write it.
+//! Defines the contenders. Each of them checks a subject as a user would write it.
 
 use std::hash::Hash;
 use std::num::NonZeroU32;
@@ -22,7 +22,7 @@ pub(crate) trait Limits<K>: Sync {
 
 struct Each<F>(F);
 
-/// The checks are inlined into the loop, so that only the loop is measured with them.
+/// The loop inlines the checks, so that the measurement includes no dynamic call per check.
 impl<K, F: Fn(&K) -> bool + Sync> Limits<K> for Each<F> {
     fn pass(&self, subjects: &[K]) -> usize {
         subjects.iter().filter(|subject| (self.0)(subject)).count()
@@ -33,9 +33,7 @@ type Built<K> = Outcome<Box<dyn Limits<K>>>;
 
 pub(crate) struct Contender<K> {
     pub(crate) name: &'static str,
-    /// Whether each subject has its own limit.
     pub(crate) keyed: bool,
-    /// Creates the limiter for a measurement.
     pub(crate) build: fn(Setup) -> Built<K>,
 }
 
@@ -157,7 +155,7 @@ fn quota(setup: Setup) -> Quota {
     Quota::per_minute(at_least_one(setup.per_minute)).allow_burst(at_least_one(setup.burst))
 }
 
-/// The requirements of generic limiters for a subject.
+/// The traits that generic limiters require of a subject.
 trait Subject: Hash + Eq + Ord + Clone + Send + Sync + 'static {}
 impl Subject for String {}
 impl Subject for u64 {}
@@ -187,16 +185,16 @@ fn axum_gcra<K: Subject>(setup: Setup) -> Built<K> {
 fn trypema(Setup { burst, .. }: Setup) -> Built<String> {
     use ::trypema::RateLimiterBuilder as _;
     let provider = ::trypema::local::LocalRateLimiterProvider::builder().build()?;
-    // The windows of this limiter have a rate and no burst, so the rate is `burst` in a window of a
-    // minute.
+    // The windows of trypema have a rate and no burst. Here, the rate is `burst` per minute.
     let rate = ::trypema::RateLimit::per_second(f64::from(burst) / 60.0)?;
     Ok(Box::new(Each(move |subject: &String| {
         matches!(provider.absolute().inc(subject, &rate, 1), ::trypema::RateLimitDecision::Allowed)
     })))
 }
 
-/// Uses the store that removes expired states periodically. `AdaptiveStore` scans all states every
-/// few thousand calls, and therefore takes many minutes for a million subjects.
+/// Creates a limiter with throttlecrab's `PeriodicStore`, which removes expired states
+/// periodically. With its `AdaptiveStore`, a million subjects would take minutes, because that
+/// store scans all states every few thousand calls.
 fn throttlecrab(Setup { burst, .. }: Setup) -> Built<String> {
     let limiter = Mutex::new(throttlecrab::RateLimiter::new(throttlecrab::PeriodicStore::new()));
     let burst = i64::from(burst);

@@ -11,19 +11,19 @@ use super::subjects::Workload;
 use crate::Outcome;
 use crate::harness::{middle, thread_time};
 
-/// The maximum time of a run. Some contenders take a hundred times as long as others, and there are
-/// many runs.
+/// The time after which a run ends, even if it has not made all its calls. The bound is necessary,
+/// because some contenders take a hundred times as long as others.
 const LONGEST_RUN: Duration = Duration::from_secs(1);
 
-/// The number of calls between two readings of the clock. It is so small that all their subjects
-/// are in a fast cache, like the subject of a request that was just read.
+/// The number of calls between two readings of the clock. The subjects of these calls fit into a
+/// fast cache of the CPU, as in a program that has just read a request.
 const STRETCH: usize = 2_000;
 
-/// Returns the time of a check in tenths of a nanosecond. Each of the threads makes a share of the
-/// calls.
+/// Returns the time of a check in tenths of a nanosecond. The threads share the calls.
 ///
-/// For one thread, this is its CPU time, so that other work on the machine does not count. For
-/// several threads, this is the elapsed time, because they wait for each other.
+/// With one thread, the function measures CPU time, so that other work on the machine does not
+/// count. With several threads, it measures elapsed time, because CPU time does not include the
+/// time in which a thread waits for another thread.
 pub(crate) fn time<K: Clone + Sync>(
     limits: &dyn Limits<K>,
     calls: &[K],
@@ -42,8 +42,9 @@ pub(crate) fn time<K: Clone + Sync>(
     Ok(u64::try_from(took.saturating_mul(10) / done.max(1))?)
 }
 
-/// Makes calls. Returns their time by the clock `now`, and their number. Copying the subjects is
-/// not measured, because only a benchmark has subjects far ahead of their calls.
+/// Makes calls. Returns their time by the clock `now`, and their number. Before each stretch of
+/// calls, the function copies their subjects, so that the subjects are in the CPU's cache. The time
+/// does not include the copying.
 fn run<K: Clone>(limits: &dyn Limits<K>, calls: &[K], now: fn() -> Duration) -> (Duration, usize) {
     let (mut at_hand, mut took, mut done) = (Vec::new(), Duration::ZERO, 0);
     for calls in calls.chunks(STRETCH) {
@@ -92,7 +93,7 @@ pub(crate) struct Footprint {
     pub(crate) longest: Duration,
 }
 
-/// Measures a contender with new subjects, and then with the same subjects again.
+/// Measures a contender with new subjects, and then again with the same subjects.
 pub(crate) fn footprint<K>(contender: &Contender<K>, insert: &Workload<K>) -> Outcome<Footprint> {
     let subjects = &insert.calls;
     let mut kept = Err("the limiter was not built".into());
@@ -118,11 +119,10 @@ pub(crate) fn footprint<K>(contender: &Contender<K>, insert: &Workload<K>) -> Ou
     })
 }
 
-/// The number of runs. Each run measures its longest check. The benchmark reports the median of
-/// these times, because a pause of the machine can make a single check much longer.
+/// The number of runs. The result is the median of their longest checks, because a pause of the
+/// machine makes a single check long.
 const LONGEST_OF: usize = 3;
 
-/// Returns the time of the longest check of these subjects.
 fn longest_of<K>(limits: &dyn Limits<K>, subjects: &[K]) -> Duration {
     let mut longest = Duration::ZERO;
     for subject in subjects {

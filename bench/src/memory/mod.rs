@@ -1,4 +1,4 @@
-//! `tidegate-memory` and other limiters for one process, measured in one run.
+//! Compares `tidegate-memory` with other limiters for one process, in one run.
 
 mod baseline;
 mod compare;
@@ -51,7 +51,7 @@ pub(crate) struct Options {
 /// The times of a check in tenths of a nanosecond, by contender, workload and number of threads.
 type Samples = harness::Samples<(&'static str, &'static str, usize), u64>;
 
-/// Measures and prints. Returns `false` if a target is missed that `--check` requires.
+/// Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let size = Size { subjects: options.subjects.try_into()?, calls: options.calls.try_into()? };
     let mut contenders = contenders();
@@ -88,8 +88,7 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     Ok(finish(&verdicts, options.check))
 }
 
-/// Measures all contenders one after another in each round, so that a slow round affects all of
-/// them.
+/// Measures all contenders in each round, so that a slow round affects all of them.
 fn measure_all<K: Clone + Sync>(
     samples: &mut Samples,
     contenders: &[Contender<K>],
@@ -104,7 +103,7 @@ fn measure_all<K: Clone + Sync>(
         limits.pass(&workload.known);
         Outcome::Ok(limits)
     };
-    // If subjects must be new, each round begins with an empty limiter.
+    // If all subjects must be new, each measurement begins with an empty limiter.
     let are_new = workload.known.is_empty();
     let built = if are_new { vec![] } else { keyed().map(build).collect::<Outcome<Vec<_>>>()? };
     let rounds = threads.iter().flat_map(|&threads| std::iter::repeat_n(threads, rounds));
@@ -129,7 +128,6 @@ fn footprints(
     keyed.map(|one| Ok((one.name, footprint(one, insert)?))).collect()
 }
 
-/// Returns one, two, and the number of processors.
 fn thread_counts() -> Vec<usize> {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     let mut counts = vec![1, 2, all];

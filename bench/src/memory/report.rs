@@ -1,4 +1,4 @@
-//! The tables in Markdown, and the targets.
+//! Writes the tables in Markdown, and judges the targets.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -61,7 +61,8 @@ pub(super) fn footprints(footprints: &BTreeMap<&'static str, Footprint>) {
     }
 }
 
-/// The targets: workload, number of threads, and maximum ratio to governor in thousandths.
+/// The targets for the time of a check: workload, number of threads, and maximum relative to
+/// governor, in thousandths.
 const TARGETS: [(&str, usize, u64); 8] = [
     ("hot", 1, 600),
     ("hot", 2, 700),
@@ -73,7 +74,6 @@ const TARGETS: [(&str, usize, u64); 8] = [
     ("insert", 2, 400),
 ];
 
-/// Compares all figures that were measured with their targets.
 pub(super) fn judge(
     samples: &Samples,
     footprints: &BTreeMap<&'static str, Footprint>,
@@ -108,8 +108,8 @@ pub(super) fn judge(
     verdicts
 }
 
-/// Returns how many nanoseconds more the one takes than the other for one hot subject on one
-/// thread. This is the median of the rounds' differences.
+/// Returns the extra time of a check by `one` over a check by `other`, in nanoseconds, for one hot
+/// subject on one thread: the median of the differences in all rounds.
 fn more(samples: &Samples, one: &'static str, other: &'static str) -> Option<Thousandths> {
     let tenths = |name| samples.get(&(name, "hot", 1)).ok();
     let more =

@@ -1,4 +1,5 @@
-//! The memory store with ten million subjects, and a flood of new subjects on a bounded store.
+//! Measures the memory store with ten million subjects, and a bounded store during a flood of new
+//! subjects.
 
 use std::time::Duration;
 
@@ -12,14 +13,13 @@ use crate::random::random;
 /// The maximum time of a check during a flood, relative to the time of a check without a flood.
 const MAX_FLOOD: Thousandths = Thousandths(2_000);
 
-/// Measures and prints. Returns the figures with their targets.
+/// Returns the figures with their targets.
 pub(super) fn run(subjects: u64, flooded: u64, rounds: usize) -> Outcome<Vec<Verdict>> {
     grown(subjects)?;
     flood(flooded, rounds)
 }
 
-/// Measures a store with this number of subjects. Returns the nanoseconds of a check of a known
-/// subject, and the bytes per subject.
+/// Returns the time of a check of a known subject in nanoseconds, and the bytes per subject.
 pub(crate) fn known(subjects: u64, checks: u64) -> Outcome<(u64, u64)> {
     let policy: Policy = format!("token-bucket 1/1m burst {AMPLE}").parse()?;
     let max = usize::try_from(subjects)?.next_power_of_two();
@@ -37,8 +37,8 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// Checks the subjects with the numbers that `number` returns. With `each`, this also measures
-    /// the longest check. Reading the clock takes time, so such a run is not used for the total.
+    /// Checks the subjects whose numbers `number` returns. With `each`, also measures the longest
+    /// check; the total time is then not used, because it includes the readings of the clock.
     fn run<C: Clock>(
         store: &MemoryStore<C>,
         policy: &Policy,
@@ -72,7 +72,6 @@ fn write_digits(subject: &mut [u8; 20], mut number: u64) {
     }
 }
 
-/// Prints the times while subjects arrive, stay and recover.
 fn grown(subjects: u64) -> Outcome<()> {
     let policy: Policy = "token-bucket 1/1m burst 10".parse()?;
     println!("\n## {subjects} subjects\n\n| | ns each | longest check |\n|---|---|---|");
@@ -86,7 +85,7 @@ fn grown(subjects: u64) -> Outcome<()> {
         let come = Stretch::run(&store, &policy, subjects, each, |n| n)?;
         bytes = store.bytes() / store.len().max(1);
         let stay = Stretch::run(&store, &policy, subjects / 4, each, known)?;
-        // All states have recovered, so each check removes some of them.
+        // All states have recovered, so each check also removes some of them.
         clock.advance(Duration::from_secs(3_600));
         let go = Stretch::run(&store, &policy, subjects / 2, each, |n| n % 1_000)?;
         left = store.len();
@@ -105,16 +104,14 @@ fn grown(subjects: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// The number of checks in a group. Groups of new subjects and of regular subjects alternate.
+/// The number of checks in a turn. Turns of new subjects and turns of regular subjects alternate.
 const TURN: u64 = 100;
 
 /// The times of checks on a full store, in nanoseconds.
 struct Flood {
-    /// Checks of regular subjects, without other checks.
     calm: u64,
-    /// Checks of regular subjects, while the same number of checks is for new subjects.
+    /// A check of a regular subject during a flood of new subjects.
     beside: u64,
-    /// Checks of new subjects only.
     new: u64,
 }
 
@@ -125,7 +122,7 @@ impl Flood {
         };
         let regulars = (subjects / 2).max(1);
         run(subjects, &|n| regulars + n)?;
-        // The store keeps a subject that was checked several times, regardless of new subjects.
+        // The full store keeps subjects that were checked several times when new subjects arrive.
         run(2 * regulars, &|n| n % regulars)?;
         let calm = run(subjects, &|n| random(n) % regulars)?;
         let mut beside = Stretch { checks: 0, took: Duration::ZERO, longest: Duration::ZERO };
@@ -146,7 +143,7 @@ impl Flood {
     }
 }
 
-/// Prints the bound of a full store. Returns the times of checks with their targets.
+/// Prints the bytes of a full store. Returns the times of its checks with their targets.
 fn flood(subjects: u64, rounds: usize) -> Outcome<Vec<Verdict>> {
     let policy: Policy = "token-bucket 1/1m burst 10".parse()?;
     let max = usize::try_from(subjects)?;

@@ -1,44 +1,40 @@
-//! The subjects of the workloads.
-
 use crate::random::{random, zipf};
 
-/// The subjects of calls, in the order of the calls. A request has its subject in memory already.
-/// Without this order, every contender would also pay for finding the subject.
+/// The subjects of calls, in memory in the order of the calls. Another order would cause cache
+/// misses, which a program that has just read the subject from a request does not have.
 pub(crate) struct Workload<K> {
     pub(crate) id: &'static str,
     pub(crate) title: String,
-    /// The subjects that are known before the measurement begins.
+    /// The subjects that have a state before the measurement.
     pub(crate) known: Vec<K>,
     pub(crate) calls: Vec<K>,
     pub(crate) setup: Setup,
 }
 
-/// The settings of a limiter for a workload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     /// The burst of a subject.
     pub(crate) burst: u32,
-    /// The refill of a subject per minute. Only token buckets of Tidegate and governor use it; the
-    /// other contenders refill one token per minute.
+    /// The refill of a subject per minute, for token buckets of Tidegate and governor. The other
+    /// contenders refill one token per minute.
     pub(crate) per_minute: u32,
     /// The maximum number of subjects, for limiters that have such a bound.
     pub(crate) max: Option<usize>,
 }
 
-/// A burst that is never used up. With a refill of one per minute, no state recovers during a run.
+/// A burst that no run uses up. At a refill of one per minute, no state recovers during a run.
 pub(crate) const AMPLE: u32 = 30_000_000;
 
 /// The refill of subjects that recover within a millisecond.
 const QUICK: u32 = 60_000;
 
-/// The size of the workloads: the subjects in the large sets, and the calls.
+/// The number of subjects of the large workloads, and the number of calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) subjects: u64,
     pub(crate) calls: u64,
 }
 
-/// Returns the workloads whose subjects are texts.
 pub(crate) fn workloads(size: Size) -> Vec<Workload<String>> {
     let Size { subjects, calls } = size;
     let tenth = subjects.div_ceil(10);
@@ -92,7 +88,6 @@ pub(crate) fn workloads(size: Size) -> Vec<Workload<String>> {
     ]
 }
 
-/// Returns the workload whose subjects are numbers.
 pub(crate) fn numbered(size: Size) -> Workload<u64> {
     let tenth = size.subjects.div_ceil(10);
     Workload {
@@ -104,8 +99,8 @@ pub(crate) fn numbered(size: Size) -> Workload<u64> {
     }
 }
 
-/// Returns the workload whose subjects recover between two checks. The checks use the subjects in
-/// turn, so that the time between two checks of a subject is the time of a check of each subject.
+/// Returns the workload whose subjects recover between two of their checks, because the checks use
+/// all subjects in turn.
 pub(crate) fn recovering(size: Size) -> Workload<String> {
     let tenth = size.subjects.div_ceil(10);
     Workload {
@@ -121,7 +116,7 @@ fn all(count: u64) -> Vec<String> {
     (0..count).map(subject).collect()
 }
 
-/// Returns a subject of 20 bytes, which differs from others in its last bytes.
+/// Returns a subject of 20 bytes. Subjects differ only in their last bytes.
 pub(crate) fn subject(number: u64) -> String {
     format!("subject:{number:012}")
 }

@@ -1,4 +1,5 @@
-//! The rows of the scripts in the table of `compare`.
+//! Measures the Lua scripts of `tidegate-redis` that decide a single charge. The results are rows
+//! of the table that the command `tidegate-bench compare` prints.
 
 use std::sync::Arc;
 
@@ -11,12 +12,13 @@ use crate::{Outcome, block_on};
 /// The callers on the connection.
 const MANY: usize = CALLERS[0];
 
-/// Measures a single charge of each algorithm, and the floor. With `short`, the loads are small.
+/// Compares a single charge of each algorithm with the script `floor.lua`. With `short`, the loads
+/// are small.
 pub(crate) fn compare(short: bool) -> Vec<Row> {
     let options = match short {
         true => Options { rounds: 1, calls: 200, subjects: 20, check: false },
-        // A bucket sets the expiry of a new state several times. Subjects with many calls show the
-        // usual charge, which keeps the expiry like the floor does.
+        // A bucket sets the expiry of a new state several times. With many calls per subject, most
+        // charges keep the expiry, as `floor.lua` does.
         false => Options { rounds: 9, calls: 10_000, subjects: 120, check: false },
     };
     let results = block_on(measure(&options)).map_err(|error| error.to_string());
@@ -47,8 +49,8 @@ async fn measure(options: &Options) -> Outcome<Results> {
         singles.filter(|contender| names.map(id).contains(&contender.id)).collect();
     for contender in &mut singles {
         if let Form::Store(_) = contender.form {
-            // The floor and the other scripts must have the same client, because the size of its
-            // writes determines how often the server reads.
+            // One client sends `floor.lua` and the other scripts, because the size of a client's
+            // writes influences the CPU time of the server.
             contender.form = Form::Script(server.connection.clone());
         }
     }

@@ -1,5 +1,3 @@
-//! A contender, with its calls.
-
 use std::fmt;
 
 use redis::aio::MultiplexedConnection;
@@ -12,7 +10,6 @@ use super::peer::Peer;
 use super::warmup::Warmup;
 use crate::{Outcome, harness};
 
-/// The name of a contender. Scripts of other projects store the same state in another form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Name {
     Incr,
@@ -71,13 +68,13 @@ impl fmt::Display for Answers {
 /// The way in which decisions are sent to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Way {
-    /// Each decision is its own call.
     Single,
     /// Decisions of several callers are sent in batches.
     Coalesced,
     /// Decisions of one caller are sent in batches.
     Batch,
-    /// Decisions of one caller are sent in batches to the general script, which decides any calls.
+    /// Decisions of one caller are sent in batches to the general script, which decides calls of
+    /// any kind.
     GeneralBatch,
 }
 
@@ -97,7 +94,8 @@ impl fmt::Display for Way {
     }
 }
 
-/// A contender and the outcome of most of its calls.
+/// The key of the samples: a contender, the outcome of most of its calls, and the way of sending
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Id {
     pub(crate) name: Name,
@@ -109,7 +107,8 @@ pub(crate) struct Id {
 pub(crate) enum Form {
     /// A store, with one decision in each call.
     Store(RedisStore),
-    /// The script of a single charge, sent by the client of the commands and the other scripts.
+    /// Tidegate's script of a single charge, on the connection that the scripts of other projects
+    /// use.
     Script(MultiplexedConnection),
     /// A store whose callers share batches.
     Coalesced(CoalescedStore<RedisStore>),
@@ -121,21 +120,17 @@ pub(crate) enum Form {
     Peer(Peer, MultiplexedConnection),
 }
 
-/// A contender.
 pub(crate) struct Contender {
     pub(crate) id: Id,
     pub(crate) form: Form,
-    /// The policy. Its name is different for each contender, so that each contender has its own
-    /// keys.
+    /// The policy, with a name and keys that no other contender has.
     pub(crate) policy: Policy,
-    /// The number of subjects, which the calls use in turn.
     pub(crate) subjects: usize,
-    /// The state of each subject before the measurement begins.
+    /// The requests that create the state of each subject before the measurement.
     pub(crate) warmup: Warmup,
 }
 
 impl Contender {
-    /// Returns the number of decisions in each call.
     pub(crate) fn decisions(&self) -> usize {
         match self.form {
             Form::Batch(_, size) | Form::GeneralBatch(_, size) => size,
@@ -143,12 +138,11 @@ impl Contender {
         }
     }
 
-    /// Returns the subject with this number. All keys have the same length.
+    /// Returns the subject of the call with this number. All subjects have the same length.
     pub(crate) fn subject(&self, number: usize) -> String {
         format!("user-{:06}", number % self.subjects)
     }
 
-    /// Returns the key of a subject, as the store names it.
     pub(crate) fn key(&self, subject: &str) -> String {
         String::from_utf8_lossy(&Keys::new("tidegate").key(&Charge::new(&self.policy, subject)))
             .into_owned()
@@ -254,7 +248,6 @@ async fn execute(request: &Request<'_>, connection: &mut MultiplexedConnection) 
     allowed(request.read(&answer)?.into_iter().map(decision))
 }
 
-/// Returns the number of decisions that allow.
 fn allowed(decisions: impl IntoIterator<Item = Result<Decision, Error>>) -> Outcome<usize> {
     let mut allowed = 0;
     for decision in decisions {

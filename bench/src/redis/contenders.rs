@@ -1,5 +1,5 @@
-//! The contenders: the algorithms of Tidegate, and the commands and scripts that they are compared
-//! with.
+//! Builds the contenders: the algorithms of Tidegate, and the commands and scripts of other
+//! projects.
 
 use std::sync::Arc;
 
@@ -15,11 +15,10 @@ use crate::harness::Server;
 const HOUR: u64 = 3_600_000_000;
 const DAY: u64 = 24 * HOUR;
 
-/// The time between two calls in microseconds, at 50,000 calls per second. In a full log, about one
-/// record expires for each new record.
+/// The time between two calls at 50,000 calls per second, in microseconds. The requests of a warmup
+/// have the same intervals, so that about one record of a full log expires for each new record.
 const BETWEEN_CALLS: u64 = 20;
 
-/// Builds contenders.
 struct Contenders<'s> {
     server: &'s Server,
     subjects: usize,
@@ -29,8 +28,8 @@ struct Contenders<'s> {
 
 /// Returns the contenders with one decision in each call.
 ///
-/// If calls are allowed, the limits are never reached. If calls are denied, the first call of each
-/// subject has used the whole limit of a day.
+/// If calls are allowed, no limit is reached. If calls are denied, the first call of each subject
+/// uses the whole limit of a day.
 pub(crate) fn singles(server: &Server, options: &Options) -> Outcome<Vec<Arc<Contender>>> {
     let mut contenders = Contenders::new(server, options)?;
     contenders.peer(Name::Incr, Answers::Allowed, Peer::incr(), Warmup::Nothing)?;
@@ -41,7 +40,7 @@ pub(crate) fn singles(server: &Server, options: &Options) -> Outcome<Vec<Arc<Con
         contenders.buckets(answers)?;
         contenders.logs(answers, 100, (Name::Log100, Name::SortedSet100))?;
     }
-    // These contenders have fewer subjects, because their states are large.
+    // The large logs have fewer subjects, because their states are large.
     contenders.subjects = options.subjects.div_ceil(50);
     for answers in [Answers::Allowed, Answers::Denied] {
         contenders.logs(answers, 10_000, (Name::Log10000, Name::SortedSet10000))?;
@@ -49,7 +48,7 @@ pub(crate) fn singles(server: &Server, options: &Options) -> Outcome<Vec<Arc<Con
     Ok(contenders.all)
 }
 
-/// Returns the contenders of Tidegate with many decisions in each call.
+/// Returns the contenders with many decisions in each call.
 pub(crate) fn batches(server: &Server, options: &Options) -> Outcome<Vec<Arc<Contender>>> {
     let mut contenders = Contenders::new(server, options)?;
     for answers in [Answers::Allowed, Answers::Denied] {
@@ -132,7 +131,7 @@ impl<'s> Contenders<'s> {
     fn logs(&mut self, answers: Answers, limit: usize, (log, set): (Name, Name)) -> Outcome<()> {
         let apart = BETWEEN_CALLS * u64::try_from(self.subjects)?;
         let (count, first_leaves_in) = match answers {
-            // The log has room for the calls of the warmup and of the measurement.
+            // The warmup leaves room in the log for all calls of the measurement.
             Answers::Allowed => (limit - 1 - self.calls.div_ceil(self.subjects), apart),
             Answers::Denied => (limit, HOUR / 6),
         };
@@ -171,7 +170,7 @@ impl<'s> Contenders<'s> {
 
     fn peer(&mut self, name: Name, answers: Answers, peer: Peer, warmup: Warmup) -> Outcome<()> {
         let form = Form::Peer(peer, self.server.connection.clone());
-        // Only the name of this policy is used, for the keys.
+        // The script uses only the name of this policy, in its keys.
         self.add(Id { name, answers, way: Way::Single }, form, "fixed-window 1/1s", warmup)
     }
 

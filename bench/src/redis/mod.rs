@@ -1,4 +1,5 @@
-//! The scripts of `tidegate-redis` on one Redis, next to plain commands and the scripts of others.
+//! Compares the scripts of `tidegate-redis` with plain commands and with scripts of other projects,
+//! on one Redis.
 
 mod compare;
 mod contender;
@@ -17,10 +18,10 @@ pub(crate) use compare::compare;
 use contender::{Answers, Contender, Id};
 use restore::restore;
 
-/// The numbers of callers on the one connection. CPU times are compared at the first number.
+/// The numbers of callers on the one connection. The targets for CPU times apply to the first
+/// number.
 const CALLERS: [usize; 3] = [64, 1, 512];
 
-/// The number of decisions in a batch.
 const BATCH: usize = 64;
 
 #[derive(Debug, clap::Args)]
@@ -40,7 +41,6 @@ pub(crate) struct Options {
     check: bool,
 }
 
-/// One measurement.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     cost: Cost,
@@ -48,10 +48,9 @@ struct Sample {
     memory: u64,
 }
 
-/// The samples by contender and by the number of callers.
 type Results = Samples<(Id, usize), Sample>;
 
-/// Measures and prints. Returns `false` if a target is missed that `--check` requires.
+/// Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     block_on(run_async(options))
 }
@@ -70,7 +69,8 @@ async fn run_async(options: &Options) -> Outcome<bool> {
                 results.add((contender.id, callers), sample);
             }
             if callers == CALLERS[0] {
-                // Batches are measured next to the single calls that they are compared with.
+                // Batches are measured directly after the single calls with which they are
+                // compared.
                 for contender in &batches {
                     let calls = options.calls.div_ceil(BATCH);
                     results.add((contender.id, 1), sample(&server, contender, 1, calls).await?);
@@ -87,7 +87,7 @@ async fn run_async(options: &Options) -> Outcome<bool> {
     Ok(finish(&targets::judge(&results)?, options.check))
 }
 
-/// Measures one contender once, after one call per subject.
+/// Measures a contender once, after one call per subject to warm up.
 async fn sample(
     server: &Server,
     contender: &Arc<Contender>,
@@ -103,11 +103,11 @@ async fn sample(
     Ok(Sample { cost, memory: server.memory_of(key).await?.unwrap_or_default() })
 }
 
-/// Returns an error if the decisions are not the ones that the table names.
+/// Returns an error if the decisions do not have the outcome that the table names.
 fn expect(contender: &Contender, allowed: usize, decisions: usize) -> Outcome<()> {
     let is_expected = match contender.id.answers {
         Answers::Allowed => allowed == decisions,
-        // A few calls are allowed when a window ends or a record leaves a log.
+        // The server allows a few calls when a window ends or a record leaves a log.
         Answers::Denied => allowed <= decisions / 10,
     };
     if is_expected {

@@ -1,4 +1,5 @@
-//! Commands and scripts of other projects. The scripts are rewritten.
+//! Defines plain commands, and scripts in the style of other projects, which were written for this
+//! benchmark.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Script};
@@ -13,11 +14,11 @@ const GCRA: &str = include_str!("scripts/gcra.lua");
 /// The data structure in which a script of another project stores a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeps {
-    /// A structure that the first call creates.
+    /// A structure that only the script itself can create, so there is no warmup.
     WhatACallMakes,
-    /// A sorted set with a member for each request, by its time.
+    /// A sorted set. Each request is a member with its time as the score.
     SortedSet,
-    /// A hash with the number of the window, and two counts.
+    /// A hash with the number of the window, its count, and the count of the previous window.
     CounterHash,
 }
 
@@ -38,7 +39,7 @@ impl Peer {
     }
 
     pub(crate) fn floor() -> Self {
-        // The argument has the size of the argument of a single charge.
+        // The argument is as long as the argument of Tidegate's script for a single charge.
         Self::script(FLOOR, &["01234567890123456789012345678901234"], Keeps::WhatACallMakes)
     }
 

@@ -9,7 +9,6 @@ use super::{BATCH, CALLERS, Options, Results};
 use crate::Outcome;
 use crate::harness::{Cost, Server, Thousandths};
 
-/// Returns the conditions of the measurement.
 pub(crate) fn head(server: &Server, options: &Options) -> String {
     let Options { rounds, calls, subjects, .. } = options;
     format!(
@@ -22,7 +21,7 @@ pub(crate) fn head(server: &Server, options: &Options) -> String {
     )
 }
 
-/// Returns the table of contenders with one decision in each call, at this number of callers.
+/// Returns the table of contenders with one decision in each call.
 pub(crate) fn singles(
     results: &Results,
     contenders: &[Arc<Contender>],
@@ -42,7 +41,6 @@ pub(crate) fn singles(
     Ok(table)
 }
 
-/// Returns the table of batches.
 pub(crate) fn batches(results: &Results, contenders: &[Arc<Contender>]) -> Outcome<String> {
     let single = CALLERS[0];
     let mut table = format!(
@@ -59,7 +57,6 @@ pub(crate) fn batches(results: &Results, contenders: &[Arc<Contender>]) -> Outco
     Ok(table)
 }
 
-/// Returns the table of the memory of keys.
 pub(crate) fn memory(results: &Results, contenders: &[Arc<Contender>]) -> Outcome<String> {
     let mut table = "\n## Memory\n\n\
          `MEMORY USAGE` of a key of 26 bytes and its state; logs are full.\n\n\
@@ -68,7 +65,6 @@ pub(crate) fn memory(results: &Results, contenders: &[Arc<Contender>]) -> Outcom
     let mut names: Vec<Name> = contenders.iter().map(|contender| contender.id.name).collect();
     names.sort_unstable();
     names.dedup();
-    // A script that returns 1 stores no state.
     names.retain(|name| *name != Name::ReturnOne);
     for name in names {
         let ratio = |other| targets::memory_ratio(results, name, other);
@@ -78,12 +74,12 @@ pub(crate) fn memory(results: &Results, contenders: &[Arc<Contender>]) -> Outcom
     Ok(table)
 }
 
-/// Returns all cells of a row but the last.
+/// Returns all cells of a row except the last one.
 fn row(results: &Results, id: Id, callers: usize) -> Outcome<String> {
     let median =
         |figure: fn(&Cost) -> u64| results.median(&(id, callers), |sample| figure(&sample.cost));
     let incr = Id { name: Name::Incr, answers: Answers::Allowed, way: Way::Single };
-    // A batch is compared with the same number of commands in flight.
+    // A batch of 64 decisions is compared with 64 `INCR` commands in flight.
     let incr_callers = if id.way.is_batch() { CALLERS[0] } else { callers };
     Ok(format!(
         "| {}{} | {} | {} | {} | {} | {} | {} |",
@@ -98,7 +94,8 @@ fn row(results: &Results, id: Id, callers: usize) -> Outcome<String> {
     ))
 }
 
-/// Returns the ratios of CPU times to the other forms of a state.
+/// Returns the CPU time of a contender relative to each script that stores the same state in
+/// another form.
 fn others(results: &Results, id: Id, callers: usize) -> Outcome<String> {
     let other = |name| Id { name, way: Way::Single, ..id };
     beside(id.name, |name| cpu_ratio(results, (id, callers), (other(name), callers)))

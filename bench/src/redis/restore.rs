@@ -1,5 +1,5 @@
-//! Writes the states before a measurement begins: for one subject, whose state is copied to all
-//! others.
+//! Writes the states before a measurement begins. Only one subject is charged. Its state is copied
+//! to all other subjects.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use super::warmup::Warmup;
 use crate::Outcome;
 use crate::harness::{Server, TIMEOUT};
 
-/// The subject whose state is copied to all others.
 const TEMPLATE: &str = "template";
 
-/// Writes the warmup of every subject of a contender, and deletes all other states.
+/// Deletes the states of a contender, and writes the state after the warmup for each of its
+/// subjects.
 pub(crate) async fn restore(server: &Server, contender: &Contender) -> Outcome<()> {
     let mut connection = server.connection.clone();
     let template = contender.key(TEMPLATE);
@@ -55,19 +55,20 @@ pub(crate) async fn restore(server: &Server, contender: &Contender) -> Outcome<(
     copy(&mut connection, &template, &keys).await
 }
 
-/// Charges one subject of Tidegate. Each charge has its own time.
+/// Charges the subject [`TEMPLATE`]. Each charge has its own time.
 async fn charge(server: &Server, policy: &Policy, charges: Vec<(u64, u64)>) -> Outcome<()> {
     let clock = ManualClock::new(Timestamp::from_micros(0));
     let builder = RedisStore::builder().url(server.redis.url()).clock(clock.clone());
     let store = builder.response_timeout(TIMEOUT).build()?;
-    // The server must know the script before many calls are in flight. Otherwise the store would
-    // send them again, in another order.
+    // The peek loads the script. Without it, the store would send many calls again, in another
+    // order.
     let _ = store.decide(Call::new(Operation::Peek, &[Charge::new(policy, TEMPLATE)])).await?;
     let policy = Arc::new(policy.clone());
     let mut tasks = JoinSet::new();
     for (time, cost) in charges {
         let (store, clock, policy) = (store.clone(), clock.clone(), Arc::clone(&policy));
-        // The tasks start in order, and each task reads the clock before it first waits.
+        // The tasks start in order. Each task sets the clock, which the store reads before the task
+        // first waits.
         tasks.spawn(async move {
             clock.set(Timestamp::from_micros(time));
             store.decide(Call::acquire(&[Charge::new(&policy, TEMPLATE).cost(cost)])).await

@@ -1,4 +1,5 @@
-//! The targets, which are ratios to the commands and scripts of others.
+//! The targets: bounds on the cost of Tidegate's scripts, relative to commands and scripts of other
+//! projects.
 
 use super::contender::{Answers, Id, Name, Way};
 use super::{BATCH, CALLERS, Results};
@@ -9,11 +10,10 @@ use crate::harness::{Cost, Thousandths, Verdict};
 pub(crate) struct Pair {
     pub(crate) ours: Name,
     pub(crate) other: Name,
-    /// The maximum ratio of the server's CPU times.
+    /// The maximum CPU time of the server for `ours`, relative to `other`.
     max: Option<Thousandths>,
 }
 
-/// The contenders that are compared.
 pub(crate) const PAIRS: [Pair; 6] = [
     pair(Name::SlidingCounter, Name::HashSlidingCounter, Some(800)),
     pair(Name::TokenBucket, Name::HashTokenBucket, Some(700)),
@@ -23,7 +23,7 @@ pub(crate) const PAIRS: [Pair; 6] = [
     pair(Name::Log10000, Name::SortedSet10000, None),
 ];
 
-/// The contenders that have their own script for batches.
+/// The algorithms whose batches do not need the general script.
 const IN_BATCHES: [Name; 3] = [Name::FixedWindow, Name::SlidingCounter, Name::TokenBucket];
 
 /// Returns the maximum CPU time of a decision in a batch, relative to a single decision.
@@ -34,12 +34,12 @@ const fn max_in_batch(answers: Answers) -> Thousandths {
     }
 }
 
-/// The maximum rate of single calls of 512 callers, relative to coalesced calls.
+/// The maximum rate of single calls by 512 callers, relative to the rate of coalesced calls.
 const MAX_RATE_AT_512: Thousandths = Thousandths(555);
 const MAX_LATENCY_OF_ONE: Thousandths = Thousandths(1_050);
 const MAX_P99_AT_64: Thousandths = Thousandths(1_000);
 
-/// The maximum memory of a log of 10,000, relative to a sorted set.
+/// The maximum memory of a log of 10,000 requests, relative to the memory of a sorted set.
 const MAX_MEMORY: Thousandths = Thousandths(150);
 
 const fn pair(ours: Name, other: Name, max: Option<u64>) -> Pair {
@@ -50,7 +50,7 @@ const fn pair(ours: Name, other: Name, max: Option<u64>) -> Pair {
     Pair { ours, other, max }
 }
 
-/// Returns the ratio of the server's CPU times.
+/// Returns the server's CPU time for `part`, relative to `whole`.
 pub(crate) fn cpu_ratio(
     results: &Results,
     part: (Id, usize),
@@ -59,7 +59,6 @@ pub(crate) fn cpu_ratio(
     results.ratio((&part, &whole), |sample| sample.cost.cpu)
 }
 
-/// Compares all ratios with their targets.
 pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
     let mut verdicts = vec![];
     for answers in [Answers::Allowed, Answers::Denied] {
@@ -113,7 +112,7 @@ pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
     Ok(verdicts)
 }
 
-/// Returns the ratio of the memory of two contenders. Logs are full, because logs that deny are
+/// Returns the memory of `ours`, relative to the memory of `other`. Logs are measured when they are
 /// full.
 pub(crate) fn memory_ratio(results: &Results, ours: Name, other: Name) -> Outcome<Thousandths> {
     let bytes = |name| memory(results, name);
@@ -121,7 +120,7 @@ pub(crate) fn memory_ratio(results: &Results, ours: Name, other: Name) -> Outcom
     ratio.ok_or_else(|| format!("{other} takes no memory").into())
 }
 
-/// Returns the bytes of a key: of a full log, or of a state that allows.
+/// Returns the bytes of a key. A log is measured after denied calls, because it is then full.
 pub(crate) fn memory(results: &Results, name: Name) -> Outcome<u64> {
     let is_log =
         matches!(name, Name::Log100 | Name::SortedSet100 | Name::Log10000 | Name::SortedSet10000);

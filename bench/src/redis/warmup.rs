@@ -1,19 +1,19 @@
-//! The requests of each subject before the measurement begins.
-
-/// The requests of each subject before the measurement. Times are in microseconds.
+/// The requests that are recorded for each subject before the measurement. All fields with a time
+/// are in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Warmup {
     /// No requests.
     Nothing,
-    /// A cost in the previous window.
+    /// One request with the cost `cost`. Its time is `window` before the current time.
     Before { window: u64, cost: u64 },
-    /// `count` requests. The first request leaves the window in `first_leaves_in`, and the time
-    /// between two requests is `apart`.
+    /// `count` requests with a cost of 1, at intervals of `apart`. The oldest request leaves the
+    /// window `first_leaves_in` after the warmup.
     Requests { window: u64, count: u64, first_leaves_in: u64, apart: u64 },
 }
 
 impl Warmup {
-    /// Returns the times and costs of the requests, with the oldest request first.
+    /// Returns a list with the time and the cost of each request, with the oldest request first.
+    /// `now` is the current time.
     pub(super) fn charges(self, now: u64) -> Vec<(u64, u64)> {
         match self {
             Self::Nothing => vec![],

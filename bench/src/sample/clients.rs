@@ -1,4 +1,4 @@
-//! The ordinary visitors of the shop.
+//! Generates the requests of the ordinary visitors of the shop.
 
 use super::random::Random;
 use super::request::{Client, Request};
@@ -34,7 +34,7 @@ const REFERERS: &[&str] = &[
     "https://blog.example.org/lamps",
 ];
 
-/// Returns a time of the day, with a higher probability in a busy hour.
+/// Returns a time of the day. Busy hours are more probable.
 fn moment(random: &mut Random) -> u64 {
     let mut left = random.below(RHYTHM.iter().sum());
     for (hour, weight) in (0..).zip(RHYTHM) {
@@ -94,7 +94,7 @@ fn browse(random: &mut Random, mut client: Client, mut at: u64, requests: &mut V
     }
 }
 
-/// Adds a crawler, which sends requests slowly at any time of the day.
+/// Adds the requests of a crawler, which sends them slowly at any time of the day.
 pub(super) fn crawler(random: &mut Random, requests: &mut Vec<Request>) {
     let number = random.below(CRAWLERS.len() as u64);
     let agent = usize::try_from(number).ok().and_then(|number| CRAWLERS.get(number));
@@ -111,8 +111,8 @@ pub(super) fn crawler(random: &mut Random, requests: &mut Vec<Request>) {
     }
 }
 
-/// Adds a person in an office with one address. All persons start work at the same time, which
-/// looks like one fast client to a limit by address.
+/// Adds the requests of a person in an office. All persons have the same address, and many start at
+/// the same time, so that a limit by address sees one fast client.
 pub(super) fn office(random: &mut Random, requests: &mut Vec<Request>) {
     let address = Client::v4([203, 0, 113], 128);
     let user = if random.chance(700) { random.pick(USERS) } else { "-" };
@@ -122,9 +122,9 @@ pub(super) fn office(random: &mut Random, requests: &mut Vec<Request>) {
     browse(random, client, hour * HOUR + within, requests);
 }
 
-/// Adds a program of a partner. It sends a request for news from time to time. Every few hours it
-/// requests all data, across the end of a minute. A window that ends there counts these requests as
-/// two small portions.
+/// Adds the requests of a partner's program: some requests for orders, and then many requests for
+/// the stock within seconds, across the end of a minute. A fixed window of a minute counts only a
+/// part of the burst in each minute.
 pub(super) fn program(random: &mut Random, requests: &mut Vec<Request>) {
     let number = random.below(6);
     let user = random.pick(&["svc-orders", "svc-stock"]);

@@ -1,4 +1,4 @@
-//! Incidents that limits should stop, and one that they should not.
+//! Generates incidents that limits should stop, and one incident that limits should not stop.
 
 use super::clients::browser;
 use super::random::Random;
@@ -7,8 +7,8 @@ use super::site::{item, open_page};
 
 const MINUTE: u64 = 60 * 1000;
 
-/// Adds a scraper that copies the catalogue item by item, at a steady rate slightly above one
-/// request per second.
+/// Adds a scraper that copies the catalogue, at a steady rate slightly above one request per
+/// second.
 pub(super) fn scraper(random: &mut Random, requests: &mut Vec<Request>) {
     let address = Client::v4([203, 0, 113], 199 + random.below(40));
     let client = Client { address, user: "-", agent: "python-requests/2.32.5" };
@@ -23,7 +23,7 @@ pub(super) fn scraper(random: &mut Random, requests: &mut Vec<Request>) {
     }
 }
 
-/// Adds many visitors that open the same page within minutes. All of them behave well.
+/// Adds many well-behaved visitors that open the same page within minutes.
 pub(super) fn viral_link(random: &mut Random, requests: &mut Vec<Request>) {
     let begin = random.between(700, 1_200) * MINUTE;
     for _ in 0..400 {
@@ -35,8 +35,9 @@ pub(super) fn viral_link(random: &mut Random, requests: &mut Vec<Request>) {
     }
 }
 
-/// Adds a password guesser. It sends waves of requests from a few addresses, and from a network in
-/// which each request has another address. A limit by address cannot detect this network.
+/// Adds a password guesser, which sends waves of requests from a few addresses, and from a network
+/// in which each request has another address. A limit by address cannot detect the requests of the
+/// network.
 pub(super) fn password_guesser(random: &mut Random, requests: &mut Vec<Request>) {
     let begin = random.between(120, 1_300) * MINUTE;
     let network = u32::try_from(0x0bad_0000 + random.below(16)).unwrap_or_default();

@@ -1,9 +1,8 @@
 //! Generates a plausible access log to replay: one day of a small shop, in the combined format.
 //!
 //! The log has ordinary visitors, crawlers, an office behind one address, programs that use the
-//! API, and three incidents: a scraper that copies the catalogue, a viral link, and a password
-//! guesser. All addresses are from the ranges that are reserved for documentation (RFC 5737, RFC
-//! 3849).
+//! API, and three incidents: a scraper, a viral link and a password guesser. All addresses are
+//! reserved for documentation (RFC 5737, RFC 3849).
 //!
 //! `samples/shop.log.zst` is such a log.
 
@@ -21,10 +20,9 @@ use crate::Outcome;
 use random::Random;
 use request::Request;
 
-/// The maximum number of lines, because all lines are in memory until they are sorted.
+/// The maximum number of lines. The program keeps all lines in memory to sort them.
 const MAX_LINES: u64 = 5_000_000;
 
-/// A day, in milliseconds.
 const DAY: u64 = 24 * 3600 * 1000;
 
 /// The start of the day: 2 March 2026, in seconds since 1970.
@@ -40,7 +38,6 @@ pub(crate) struct Options {
     pub(crate) lines: u64,
 }
 
-/// Prints a log.
 pub(crate) fn print(options: &Options) -> Outcome<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     match write(options, &mut out).and_then(|()| out.flush()) {
@@ -49,7 +46,7 @@ pub(crate) fn print(options: &Options) -> Outcome<()> {
     }
 }
 
-/// Generates the requests of one visit or incident.
+/// A function that adds the requests of one visit or incident.
 type Make = fn(&mut Random, &mut Vec<Request>);
 
 /// The sources of lines, each with its share in thousandths.
@@ -63,7 +60,6 @@ const PARTS: &[(u64, Make)] = &[
     (40, incidents::password_guesser),
 ];
 
-/// Writes a log.
 pub(crate) fn write(options: &Options, to: &mut impl Write) -> io::Result<()> {
     let Options { seed, lines } = *options;
     let mut random = Random::new(seed);
@@ -71,7 +67,8 @@ pub(crate) fn write(options: &Options, to: &mut impl Write) -> io::Result<()> {
     let mut thousandths = 0;
     for &(share, make) in PARTS {
         thousandths += share;
-        // The sum of all parts is rounded, so that the log has the wanted number of lines.
+        // The cumulative share is rounded instead of each share, so that the log has exactly
+        // `lines` lines.
         let wanted = usize::try_from(lines * thousandths / 1000).unwrap_or(usize::MAX);
         while requests.len() < wanted {
             make(&mut random, &mut requests);
@@ -79,10 +76,11 @@ pub(crate) fn write(options: &Options, to: &mut impl Write) -> io::Result<()> {
         requests.truncate(wanted);
     }
     for request in &mut requests {
-        // A request of the next day is moved to the morning of this day.
+        // A request that would be on the next day is moved to the morning of this day.
         request.at %= DAY;
     }
-    // A server writes a line when a request ends. The line has the time when the request began.
+    // The log is in the order in which requests end, although each line has the time when its
+    // request began.
     requests.sort_by_key(Request::end);
     requests.iter().try_for_each(|request| request.write(to))
 }

@@ -1,10 +1,7 @@
-//! Random numbers that are the same on every machine and in all versions.
-
 use tidegate_core::no_semver::split_mix;
 
 /// The random numbers of a sample. A seed must give the same sample on every machine and in all
-/// versions. Therefore this generator uses whole numbers only, and does not depend on another
-/// crate.
+/// versions, so this generator uses whole numbers only, and no other crate.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -23,7 +20,6 @@ impl Random {
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// Returns a number from `low` to `high`, both included.
     pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
@@ -33,14 +29,13 @@ impl Random {
         self.below(1000) < in_thousand
     }
 
-    /// Returns an entry of the list, or the default if the list is empty.
     pub(super) fn pick<T: Copy + Default>(&mut self, list: &[T]) -> T {
         let place = self.below(list.len() as u64);
         usize::try_from(place).ok().and_then(|place| list.get(place)).copied().unwrap_or_default()
     }
 
-    /// Returns a pause with this mean. Most pauses are short, and some are long: the distribution
-    /// is exponential, with straight lines between the points where it halves.
+    /// Returns a random pause with this mean. The distribution is nearly exponential: most pauses
+    /// are short, and some are long.
     pub(super) fn pause(&mut self, mean: u64) -> u64 {
         let halvings = u64::from(self.next().leading_zeros());
         mean.saturating_mul(halvings * 693 + self.below(693) + 50) / 1000
@@ -53,7 +48,7 @@ mod tests {
 
     #[test]
     fn the_sequence_is_the_published_one() {
-        // The first outputs of the reference implementation for the seed 1234567.
+        // These are the first outputs of the reference implementation for this seed.
         let mut random = Random::new(1_234_567);
         let found = [random.next(), random.next(), random.next()];
         let wanted =

@@ -7,12 +7,11 @@ use jiff::Timestamp;
 
 use super::START;
 
-/// A request with the fields of its line.
+/// A request with all fields of its line in the log.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
-    /// The time when the request began, in milliseconds since the day began.
+    /// The beginning of the request, in milliseconds since the day began.
     pub(super) at: u64,
-    /// The duration of the request, in milliseconds.
     pub(super) took: u64,
     pub(super) client: Client,
     pub(super) method: &'static str,
@@ -22,7 +21,6 @@ pub(super) struct Request {
     pub(super) referer: &'static str,
 }
 
-/// A client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
     pub(super) address: IpAddr,
@@ -38,8 +36,7 @@ impl Client {
         IpAddr::V4(Ipv4Addr::new(a, b, c, last))
     }
 
-    /// Returns an address in 2001:db8::/32, from the number of a network of size /64 and an
-    /// interface.
+    /// Returns an address in 2001:db8::/32. `network` is the number of a /64 network.
     pub(super) fn v6(network: u32, interface: u64) -> IpAddr {
         let bits = (0x2001_0db8_u128 << 96) | (u128::from(network) << 64) | u128::from(interface);
         IpAddr::V6(Ipv6Addr::from(bits))
@@ -47,12 +44,11 @@ impl Client {
 }
 
 impl Request {
-    /// Returns the time when the request ended, in milliseconds since the day began.
+    /// Returns the end of the request, in milliseconds since the day began.
     pub(super) fn end(&self) -> u64 {
         self.at + self.took
     }
 
-    /// Writes the line, in the combined format.
     pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let Self { client, method, path, status, bytes, referer, .. } = self;
         let Client { address, user, agent } = client;

@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::request::{Client, Request};
 
-/// The address of the shop in referers.
+/// The address of the shop, as a browser sends it in `Referer`.
 pub(super) const HOME: &str = "https://shop.example.com/";
 
 const PAGES: &[&str] = &[
@@ -34,18 +34,16 @@ const ASSETS: &[&str] = &[
     "/favicon.ico",
 ];
 
-/// Returns a random page.
 pub(super) fn page(random: &mut Random) -> String {
     if random.chance(400) { item(random.below(2_000)) } else { random.pick(PAGES).to_owned() }
 }
 
-/// Returns the page of one article.
 pub(super) fn item(number: u64) -> String {
     format!("/catalog/item/{number}")
 }
 
-/// Adds the requests for a page and its files. On a first visit the browser has no files in its
-/// cache, and requests all of them. Returns the time when the page has arrived.
+/// Adds the requests for a page and its files. On a first visit, no file is in the browser's cache,
+/// so it requests all of them. Returns the time when the page has arrived.
 pub(super) fn open_page(
     random: &mut Random,
     client: Client,
@@ -63,7 +61,7 @@ pub(super) fn open_page(
     let assets = if is_first { ASSETS.len() as u64 } else { random.below(3) };
     for (asset, _) in ASSETS.iter().zip(0..assets) {
         let (status, bytes) = if is_first { (200, random.between(900, 90_000)) } else { (304, 0) };
-        // Slow lines cause late records, because a request begins long before its line is written.
+        // Some requests are slow, so that lines late in the log have early times.
         let took =
             if random.chance(12) { random.between(2_000, 25_000) } else { 3 + random.pause(25) };
         let at = there + random.between(10, 600);

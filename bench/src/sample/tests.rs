@@ -1,4 +1,4 @@
-//! The samples, as `tidegate replay` reads them.
+//! Checks the samples with the reader of `tidegate replay`.
 
 use std::collections::HashMap;
 use std::io::Cursor;
@@ -9,7 +9,7 @@ use super::{Options, START, write};
 
 const USUAL: Options = Options { seed: 1, lines: 20_000 };
 
-/// Counts the requests, and the requests that a fixed window of 60 per minute refuses.
+/// The number of requests, and the number that a fixed window of 60 per minute refuses.
 #[derive(Default)]
 struct Counts {
     minute: HashMap<(u32, u64), u64>,

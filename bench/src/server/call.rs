@@ -22,7 +22,6 @@ pub(super) enum Peer {
     Redis,
 }
 
-/// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Call {
     /// `THROTTLE`, with the same bytes for tidegate-server and for throttlecrab.
@@ -40,7 +39,6 @@ pub(super) enum Call {
     GrpcThrottle,
 }
 
-/// A server, and a kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Contender {
     pub(super) peer: Peer,
@@ -52,8 +50,8 @@ pub(super) const fn contender(peer: Peer, call: Call) -> Contender {
 }
 
 impl Protocol {
-    /// Returns the contenders of a protocol. The second one is throttlecrab-server, with which the
-    /// table compares the others.
+    /// Returns the contenders of a protocol. The table compares all others with the second one,
+    /// throttlecrab-server.
     pub(super) fn contenders(self) -> &'static [Contender] {
         match self {
             Self::Resp => {
@@ -130,7 +128,7 @@ impl Call {
         }
     }
 
-    /// Returns the path of HTTP, which is empty for RESP.
+    /// Returns the path of the HTTP or gRPC request, or an empty text for RESP.
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::Throttle | Self::Incr => "",
@@ -142,7 +140,6 @@ impl Call {
         }
     }
 
-    /// Returns the bytes of a request.
     pub(super) fn request(self, load: Load, subject: &str, authority: &str) -> Vec<u8> {
         let [burst, count, period] = load.bucket();
         let post = |body: String| http::post(self.path(), authority, &body);

@@ -1,4 +1,4 @@
-//! The connections of one thread, for all protocols.
+//! A client for all protocols, with several connections on one thread.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,20 +9,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::exchange::{Exchange, MAX_IN_FLIGHT, Reply};
 use crate::Outcome;
 
-/// The maximum time without data on any connection.
+/// The time without data on all connections after which the benchmark fails.
 const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// The maximum number of requests in flight on a connection at a fixed rate. Further requests wait,
-/// and their latency includes this wait.
+/// and their latency includes the wait.
 const MAX_AT_RATE: usize = 100;
 
 /// The times at which requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// This number of requests is in flight on each connection. Each reply causes one request.
+    /// This number of requests is in flight on each connection. Each reply causes a request.
     Each(usize),
-    /// The client sends this number of requests together on each connection. It sends the next
-    /// requests after it has received all replies.
+    /// The client sends this number of requests together on each connection, and sends the next
+    /// ones after all replies.
     Together(usize),
     /// This number of requests is sent per second, regardless of replies.
     Rate(u64),
@@ -35,14 +35,13 @@ pub(super) enum Until {
     Requests(u64),
 }
 
-/// The result of requests.
 #[derive(Debug, Default)]
 pub(super) struct Run {
     pub(super) took: Duration,
     pub(super) requests: u64,
     pub(super) allowed: u64,
-    /// The latencies in nanoseconds. A latency begins when the request is sent, or at a fixed rate,
-    /// when the request is due.
+    /// The latencies in nanoseconds, from the time when the request is sent. At a fixed rate, they
+    /// begin when the request is due.
     pub(super) latencies: Vec<u64>,
 }
 
@@ -50,18 +49,17 @@ pub(super) struct Run {
 pub(super) struct Client {
     streams: Vec<TcpStream>,
     lines: Vec<Line>,
-    /// The number of the next request.
     next: usize,
 }
 
-/// The state of a connection.
 struct Line {
     exchange: Box<dyn Exchange>,
     input: Vec<u8>,
     output: Vec<u8>,
     requests: usize,
     in_flight: usize,
-    /// The times at which the last requests were sent, by the numbers of the requests.
+    /// The times at which the last requests were sent, by the number of the request modulo
+    /// [`MAX_IN_FLIGHT`].
     sent: Vec<Instant>,
 }
 
@@ -82,11 +80,11 @@ impl Client {
         Ok(Self { streams, lines, next: 0 })
     }
 
-    /// Sends requests, in the order of `requests` and then from its start again. Returns after the
-    /// last reply.
+    /// Sends `requests` in turn until `until` is reached. Returns after the last reply.
     pub(super) fn run(&mut self, requests: &[Vec<u8>], pace: Pace, until: Until) -> Outcome<Run> {
         let until = match (pace, until) {
-            // All due requests are sent, even if they are late.
+            // At a fixed rate, the client sends all requests that are due in the time, even if they
+            // are late.
             (Pace::Rate(rate), Until::Time(time)) => {
                 Until::Requests(u64::try_from(time.as_nanos() * u128::from(rate) / 1_000_000_000)?)
             }
@@ -144,7 +142,7 @@ impl Client {
         sent
     }
 
-    /// Sends the requests that are due, on the connections in turn.
+    /// Sends the requests that are due at a fixed rate. Uses the connections in turn.
     fn send_due(
         &mut self,
         requests: &[Vec<u8>],
@@ -167,7 +165,7 @@ impl Client {
         sent
     }
 
-    /// Writes the pending output, and waits. Returns the connections that are ready.
+    /// Writes the pending output, and waits for input. Returns the connections that are ready.
     fn wait(&mut self, timeout: &Timespec) -> Outcome<Vec<usize>> {
         let mut polled = vec![];
         for (stream, line) in self.streams.iter().zip(&mut self.lines) {
@@ -210,7 +208,6 @@ impl Line {
         Ok(())
     }
 
-    /// Reads from the connection once.
     fn read(
         &mut self,
         mut stream: &TcpStream,
@@ -239,7 +236,7 @@ mod tests {
     use super::super::resp::{Resp, command};
     use super::*;
 
-    /// Starts a server that answers the requests of a connection in groups of `held`.
+    /// Starts a server that collects `held` requests of a connection and then answers all of them.
     fn server(held: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -281,7 +278,8 @@ mod tests {
 
     #[test]
     fn at_a_fixed_rate_the_time_of_a_request_runs_from_when_it_was_due() {
-        // The first reply is sent when the last request arrives, which is due 19 ms later.
+        // The server answers all 20 requests when the last one arrives, 19 ms after the first one
+        // is due.
         let mut run = run(20, 1, Pace::Rate(1_000), Until::Time(Duration::from_millis(20)));
         assert_eq!((run.requests, run.latencies.len()), (20, 20));
         run.latencies.sort_unstable();

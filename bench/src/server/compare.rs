@@ -9,7 +9,7 @@ use super::{Options, Results, Sample, Servers};
 use crate::Outcome;
 use crate::harness::{Row, Thousandths, rounds};
 
-/// The limit that the server may lease.
+/// The directory with the limit that the server may lease.
 const LEASED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/limits-leased");
 
 type Key = (Scenario, Contender);
@@ -48,7 +48,8 @@ const MANY_ON_REDIS: Key =
 const LEASED_AT_RATE: Key =
     grpc(Shape::Arrivals, Load::Hot, Peer::TidegateLeased, Call::ShouldRateLimit);
 
-/// The measurements, in the order of each round. Compared measurements are next to each other.
+/// The measurements of a round, in order. Measurements that are compared with each other are
+/// adjacent.
 const KEYS: [Key; 13] = [
     ACQUIRE,
     HTTP_THROTTLE,
@@ -65,7 +66,8 @@ const KEYS: [Key; 13] = [
     LEASED_AT_RATE,
 ];
 
-/// Measures the rows. With `short`, the loads are small. Each row without its programs says why.
+/// Measures the rows. With `short`, the loads are small. If a program is missing, its rows name the
+/// reason.
 pub(crate) fn compare(short: bool) -> Vec<Row> {
     let (rounds, millis, subjects, rate) = match short {
         true => (1, 20, 100, 200),
@@ -78,7 +80,7 @@ pub(crate) fn compare(short: bool) -> Vec<Row> {
 
 fn rows(measured: &Measured) -> Vec<Row> {
     let cpu = |one, other| measured.ratio(one, other, |sample| sample.cpu);
-    // A millisecond has a million nanoseconds, so microseconds are its thousandths.
+    // `p99` is in nanoseconds, and a thousandth of a millisecond is 1,000 ns.
     let millis = |key| measured.median(key, |sample| sample.p99 / 1_000);
     let redis_micros = |key| measured.median(key, |sample| sample.store.unwrap_or_default());
     let per_second = |key| measured.median(key, |sample| sample.per_second * 1_000);
@@ -141,7 +143,6 @@ fn rows(measured: &Measured) -> Vec<Row> {
     ]
 }
 
-/// The samples, and the reasons for missing samples.
 struct Measured {
     results: Results,
     failed: BTreeMap<Key, String>,
@@ -189,12 +190,13 @@ impl Measured {
     }
 }
 
-/// Starts all servers, including the server with the limit that it may lease.
+/// Starts all servers, and also a server with a limit that it may lease.
 fn servers() -> Outcome<Servers> {
     let mut servers = Servers::start()?;
     servers.leased = match servers.redis() {
         Ok(redis) => Process::tidegate(servers.cores, &redis.url(), LEASED)
-            // The server with the other limits has started, so only the limit can be the reason.
+            // A server with other limits has started before, so the cause of the error is the
+            // limit.
             .map_err(|_| "the server refused the limit".to_owned()),
         Err(error) => Err(error.to_string()),
     };

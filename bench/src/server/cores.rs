@@ -1,4 +1,4 @@
-//! Decisions per second of tidegate-server with one and with more worker threads.
+//! Measures the decisions per second of tidegate-server with one and with more worker threads.
 
 use std::fmt::Write;
 use std::thread;
@@ -15,7 +15,7 @@ use crate::harness::{Samples, Thousandths, nanos, rounds};
 /// The numbers of worker threads.
 const WORKERS: [usize; 4] = [1, 2, 4, 8];
 
-/// The loads: commands in a pipeline, and calls of gRPC.
+/// The loads: pipelines of commands, and gRPC calls.
 const LOADS: [(Call, Shape); 2] =
     [(Call::Throttle, Shape::Pipelined), (Call::ShouldRateLimit, Shape::Streams)];
 
@@ -25,7 +25,7 @@ struct Sample {
     cpu: u64,
 }
 
-/// Measures each number of worker threads for which the machine has enough cores, and returns the
+/// Measures each number of worker threads for which the machine has enough cores. Returns the
 /// table.
 pub(super) fn table(processors: usize, options: &Options) -> Outcome<String> {
     // At least one core is for the client.
@@ -73,7 +73,6 @@ pub(super) fn table(processors: usize, options: &Options) -> Outcome<String> {
     Ok(table)
 }
 
-/// Measures a server with this number of client threads.
 fn sample(
     process: &Process,
     call: Call,

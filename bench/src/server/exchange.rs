@@ -1,4 +1,4 @@
-//! The protocol of a client on a connection, without the connection.
+//! The client's side of a protocol: it encodes requests and decodes replies, but has no connection.
 
 use super::call::{Call, Protocol};
 use super::grpc::Grpc;
@@ -6,27 +6,26 @@ use super::http::Http;
 use super::resp::Resp;
 use crate::Outcome;
 
-/// The maximum number of requests in flight on a connection.
 pub(super) const MAX_IN_FLIGHT: usize = 1 << 12;
 
 /// A reply to one of the requests of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reply {
-    /// The number of the request on its connection, counted from 0.
+    /// The number of the request on its connection, from 0.
     pub(super) index: usize,
     pub(super) is_allowed: bool,
 }
 
 /// A protocol on one connection.
 pub(super) trait Exchange {
-    /// Writes the beginning of a connection.
+    /// Writes the bytes with which a connection begins.
     fn begin(&mut self, out: &mut Vec<u8>);
 
     /// Writes a request whose bytes were created before.
     fn request(&mut self, request: &[u8], out: &mut Vec<u8>);
 
-    /// Reads the complete replies at the beginning of `input`, and writes required answers to
-    /// `out`. Returns the number of read bytes.
+    /// Reads the complete replies at the beginning of `input`, and returns their length. Writes
+    /// answers that the protocol requires, such as answers to pings, to `out`.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Measures a server during a flood of requests.
 //!
-//! The benchmark measures the latency of one polite client while many clients flood the server, and
-//! the memory of the server while clients do not read.
+//! The benchmark measures the latency of one polite client during the flood, and the memory of the
+//! server while clients do not read.
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,11 +17,10 @@ use super::process::{Cores, Process, memory};
 use crate::harness::{middle, percentile, rounds};
 use crate::{Outcome, at_least_one};
 
-/// The time after which a client that does not read stops sending, if the server takes no more
-/// requests.
+/// The time without progress after which a client that does not read stops sending.
 const BLOCKED: Duration = Duration::from_millis(200);
 
-/// The time between the end of the clients and the measurement of the memory.
+/// The time between the end of the clients' connections and the measurement of memory.
 const REST: Duration = Duration::from_secs(3);
 
 /// The options of the flood.
@@ -48,7 +47,6 @@ pub(crate) struct FloodOptions {
     requests: usize,
 }
 
-/// Returns the call of a protocol.
 fn call_of(protocol: Protocol) -> Call {
     match protocol {
         Protocol::Resp => Call::Throttle,
@@ -57,7 +55,6 @@ fn call_of(protocol: Protocol) -> Call {
     }
 }
 
-/// Measures and prints.
 pub(crate) fn run(options: &FloodOptions) -> Outcome<()> {
     let duration = Duration::from_millis(u64::try_from(options.millis)?);
     let process = Process::tidegate(Cores::Any, "memory", LIMITS)?;
@@ -145,7 +142,7 @@ fn memory_of_unread(options: &FloodOptions) -> Outcome<()> {
     Ok(())
 }
 
-/// Sends requests and reads nothing, until the server stops reading.
+/// Sends up to `count` requests without reading a response. Ends early if the server stops reading.
 fn unread(address: SocketAddr, count: usize) -> Outcome<TcpStream> {
     let mut exchange = exchange(Call::ShouldRateLimit, &address.to_string());
     let request = Call::ShouldRateLimit.request(Load::Hot, "unread", &address.to_string());
@@ -161,7 +158,7 @@ fn unread(address: SocketAddr, count: usize) -> Outcome<TcpStream> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 sleep(Duration::from_millis(1));
             }
-            // The server has ended the connection.
+            // The server has closed the connection.
             Err(_) => break,
         }
     }

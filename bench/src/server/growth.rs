@@ -1,4 +1,4 @@
-//! The cost of tidegate-server with more limits and with more connections.
+//! Measures the cost of tidegate-server with more limits and with more connections.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,17 +12,17 @@ use super::process::{Cores, Process, memory};
 use super::{LIMITS, sample};
 use crate::Outcome;
 
-/// The number of files that a process opens in addition to its connections, at most.
+/// The maximum number of files that a process opens in addition to its connections.
 const OTHER_FILES: usize = 100;
 
-/// The cost of one call in nanoseconds of the server's CPU, and the bytes of the server.
+/// The CPU time of the server per call in nanoseconds, and the memory of the server in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grown {
     pub(crate) cpu: u64,
     pub(crate) bytes: u64,
 }
 
-/// Measures a server with this number of limits. The calls use the limits in turn.
+/// Measures a server with `count` limits, which the calls use in turn.
 pub(crate) fn limits(count: usize, duration: Duration) -> Outcome<Grown> {
     let names: Vec<_> = (0..count).map(|number| format!("user-{number:06}")).collect();
     let mut yaml = "domain: bench\ndescriptors:\n".to_owned();
@@ -37,11 +37,11 @@ pub(crate) fn limits(count: usize, duration: Duration) -> Outcome<Grown> {
     measure(&process, Call::ShouldRateLimit, &names, 4, Pace::Each(16), duration)
 }
 
-/// Measures a server with this number of connections, each with one request in flight.
+/// Measures a server with `count` connections, each with one request in flight.
 ///
 /// # Errors
 ///
-/// Returns an error if this process cannot open that many files.
+/// Returns an error if this process cannot open `count` connections.
 pub(crate) fn connections(count: usize, duration: Duration) -> Outcome<Grown> {
     let max = max_open_files()?;
     if count + OTHER_FILES > max {
@@ -52,8 +52,8 @@ pub(crate) fn connections(count: usize, duration: Duration) -> Outcome<Grown> {
     measure(&process, Call::Throttle, &names, count, Pace::Each(1), duration)
 }
 
-/// Measures a server with this number of worker threads, which share all cores with the client. All
-/// calls have the same subject.
+/// Measures a server with `count` worker threads, which share all cores with the client. All calls
+/// have the same subject.
 pub(crate) fn workers(count: usize, duration: Duration) -> Outcome<Grown> {
     let process = Process::tidegate(Cores::shared(count), "memory", LIMITS)?;
     let names = ["user-000000".to_owned()];
@@ -73,7 +73,7 @@ fn measure(
     let requests: Vec<_> =
         names.iter().map(|name| call.request(Load::Many, name, &authority)).collect();
     let mut client = Client::connect(address, connections, || exchange(call, &authority))?;
-    // Each limit and each connection is used before the measurement.
+    // First, the client uses each limit and each connection once.
     let all = names.len().max(connections);
     client.run(&requests, pace, Until::Requests(u64::try_from(all)?))?;
     let (sample, allowed, all) =
@@ -84,7 +84,6 @@ fn measure(
     Ok(Grown { cpu: sample.cpu, bytes: memory(process.pid())?.anonymous })
 }
 
-/// Returns the number of files that this process may open.
 fn max_open_files() -> Outcome<usize> {
     let limits = fs::read_to_string("/proc/self/limits")?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));

@@ -1,15 +1,15 @@
-//! gRPC over HTTP/2, with the parts that one kind of call needs.
+//! A gRPC client over HTTP/2 for one kind of call.
 //!
-//! A client such as the one of tonic takes more CPU for a call than a server, so it would determine
-//! the figures. This client therefore uses no crate.
+//! A complete client, such as tonic's, needs more CPU time for a call than a server, and would
+//! determine the results.
 
 use super::exchange::{Exchange, MAX_IN_FLIGHT, Reply};
 use crate::Outcome;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The amount by which the window of a connection grows to its maximum. No measurement receives
-/// this amount.
+/// The amount by which the flow-control window of a connection grows to its maximum. No measurement
+/// receives this many bytes.
 const WINDOW: u32 = (1 << 31) - 1 - 65_535;
 
 /// Kinds of frames.
@@ -26,11 +26,11 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// `POST` and `http` in the static table.
+/// `POST` and `http`, as indices in HPACK's static table.
 const METHOD_AND_SCHEME: [u8; 2] = [0x83, 0x86];
 
-/// The indices of the entries that the first request has added to the dynamic table: the path, the
-/// authority, the type, `te`.
+/// The path, the authority, the content type and `te`, as indices in HPACK's dynamic table, to
+/// which the first request adds these fields.
 const KNOWN_FIELDS: [u8; 4] = [0xc1, 0xc0, 0xbf, 0xbe];
 
 #[derive(Debug)]
@@ -39,14 +39,16 @@ pub(super) struct Grpc {
     first: Vec<u8>,
     later: Vec<u8>,
     requests: u32,
-    /// Whether the response of each stream allows the call, after its message arrived.
+    /// The answers by stream: whether the message of the response allows the call, or `None` until
+    /// it arrives.
     answers: Vec<Option<bool>>,
 }
 
 impl Grpc {
     pub(super) fn new(path: &str, authority: &str) -> Self {
         let mut first = METHOD_AND_SCHEME.to_vec();
-        // These fields have a name in the static table, and are added to the dynamic table.
+        // HPACK's static table has the names of these fields. The server adds each name with its
+        // value to the dynamic table.
         for (name, value) in [(4, path), (1, authority), (31, "application/grpc")] {
             first.push(0x40 | name);
             text(value, &mut first);
@@ -66,7 +68,7 @@ impl Grpc {
     }
 }
 
-/// Returns a text of less than 127 bytes in the encoding of HPACK.
+/// Appends a text of less than 127 bytes to `out`, in the encoding of HPACK.
 fn text(text: &str, out: &mut Vec<u8>) {
     out.extend(u8::try_from(text.len()).ok().filter(|len| *len < 0x7f));
     out.extend_from_slice(text.as_bytes());
@@ -79,7 +81,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// Returns a message with its length in the encoding of gRPC.
+/// Returns a gRPC message: a byte for compression, the length, and the bytes.
 pub(super) fn message(bytes: &[u8]) -> Vec<u8> {
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     [&[0], &len.to_be_bytes()[..], bytes].concat()
@@ -132,7 +134,7 @@ impl Exchange for Grpc {
             let Some(payload) = rest.get(..len) else { break };
             let stream = u32::from_be_bytes([*a, *b, *c, *d]);
             match *kind {
-                // The first field of both services is 1 if they allow the call.
+                // In the messages of both services, the first field is 1 if the call is allowed.
                 DATA if len > 0 => {
                     *self.answer(stream)?.1 = Some(payload.get(5..7) == Some(&[0x08, 0x01]));
                 }

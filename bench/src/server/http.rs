@@ -1,4 +1,4 @@
-//! HTTP/1.1, with the parts that the responses of these servers need.
+//! An HTTP/1.1 client that supports only what the responses of these servers need.
 
 use super::exchange::{Exchange, Reply};
 use crate::Outcome;
@@ -35,7 +35,8 @@ impl Exchange for Http {
     }
 }
 
-/// Returns the length of a response and whether it allows, or `None` if the response is incomplete.
+/// Returns the length of a response, and `true` if it allows the call. Returns `None` if the
+/// response is incomplete.
 fn response(input: &[u8]) -> Outcome<Option<(usize, bool)>> {
     let Some(head) = find(input, b"\r\n\r\n") else { return Ok(None) };
     let text = std::str::from_utf8(input.get(..head).unwrap_or_default())?;
@@ -48,7 +49,7 @@ fn response(input: &[u8]) -> Outcome<Option<(usize, bool)>> {
     let length: usize = length.and_then(|text| text.trim().parse().ok()).ok_or_else(unknown)?;
     let Some(body) = input.get(head + 4..head + 4 + length) else { return Ok(None) };
     let is_allowed = match status {
-        // The response of throttlecrab has the same status in both cases.
+        // throttlecrab also answers a refused call with status 200.
         "200" => find(body, b"\"allowed\":false").is_none(),
         "429" => false,
         _ => return Err(format!("{}: {}", unknown(), body.escape_ascii()).into()),

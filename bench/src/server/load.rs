@@ -1,4 +1,4 @@
-//! The subjects, the connections and the pace of the requests.
+//! Defines the subjects, the connections and the pace of the requests.
 
 use std::fmt;
 
@@ -13,9 +13,8 @@ pub(super) enum Load {
     Hot,
     /// Subjects in turn.
     Many,
-    /// Subjects in turn that are refused.
     Refused,
-    /// Subjects that are stored for long.
+    /// Subjects whose states are stored for a long time.
     Stored,
 }
 
@@ -24,13 +23,13 @@ impl Load {
     pub(super) fn bucket(self) -> [u64; 3] {
         match self {
             Self::Hot | Self::Many => [1_000_000_000, 1_000_000, 60],
-            // With a capacity of 1, throttlecrab admits all requests.
+            // With a capacity of 1, throttlecrab would admit all requests.
             Self::Refused => [2, 1, 86_400],
             Self::Stored => [1_000, 1, 86_400],
         }
     }
 
-    /// Returns the key of the descriptor with the same limit in `limits/limits.yaml`.
+    /// Returns the key of the descriptor whose limit in `limits/limits.yaml` is the same bucket.
     pub(super) fn descriptor(self) -> &'static str {
         match self {
             Self::Hot | Self::Many | Self::Stored => "user",
@@ -60,7 +59,7 @@ impl fmt::Display for Load {
     }
 }
 
-/// The connections, and the requests that are in flight on them.
+/// The connections, and the pace of the requests on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shape {
     One,
@@ -84,7 +83,7 @@ impl Shape {
     pub(super) fn pace(self, options: &Options) -> Pace {
         match self {
             Self::One | Self::Many => Pace::Each(1),
-            // Like clients of Redis, this client sends all requests, and then reads all replies.
+            // Like a client of Redis, this client sends all requests, and then reads all replies.
             Self::Pipelined => Pace::Together(64),
             Self::Streams => Pace::Each(16),
             Self::Arrivals => Pace::Rate(options.rate),
@@ -92,7 +91,7 @@ impl Shape {
     }
 }
 
-/// A row of servers to compare.
+/// A table of the report: all servers with the same protocol, connections and load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Scenario {
     pub(super) protocol: Protocol,
@@ -111,8 +110,7 @@ pub(super) const SCENARIOS: [Scenario; 14] = [
     scenario(Protocol::Resp, Shape::Pipelined, Load::Hot),
     scenario(Protocol::Resp, Shape::Pipelined, Load::Many),
     scenario(Protocol::Resp, Shape::Pipelined, Load::Refused),
-    // This shows the latency of `INCR`, which takes hardly any CPU, at the same rate on the same
-    // machine.
+    // `INCR` takes hardly any CPU time, so its latency shows how fast this machine can answer.
     scenario(Protocol::Resp, Shape::Arrivals, Load::Many),
     scenario(Protocol::Http, Shape::Many, Load::Hot),
     scenario(Protocol::Http, Shape::Many, Load::Many),
@@ -124,7 +122,7 @@ pub(super) const SCENARIOS: [Scenario; 14] = [
 ];
 
 impl Scenario {
-    /// Returns `true` if a server has an answer for this load.
+    /// Returns `true` if a server can have this load. Redis cannot refuse `INCR`.
     pub(super) fn is_of(self, peer: Peer) -> bool {
         peer != Peer::Redis || self.load != Load::Refused
     }

@@ -1,4 +1,4 @@
-//! The memory of servers: at rest, after a load, and with many subjects.
+//! Measures the memory of servers: at rest, after a load, and with many subjects.
 
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -12,32 +12,29 @@ use super::load::Load;
 use super::process::{Cores, Memory, Process, memory};
 use crate::Outcome;
 
-/// The limits that the guides begin with.
+/// The directory of the limits with which the guides begin.
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/server");
 
-/// The time without requests before the memory is measured.
 const REST: Duration = Duration::from_secs(1);
 
-/// The memory of one server over its life.
 #[derive(Debug)]
 pub(super) struct Footprint {
     pub(super) peer: Peer,
     pub(super) at_rest: Memory,
-    /// The memory after requests for one subject, and for many subjects whose states expire soon.
+    /// The memory after requests for one subject, and then for many subjects whose states expire
+    /// soon.
     pub(super) after_load: Memory,
-    /// The memory with all stored subjects.
+    /// The memory while the server stores the states of `subjects` subjects.
     pub(super) full: Memory,
     pub(super) subjects: u64,
 }
 
 impl Footprint {
-    /// Returns the bytes per subject.
     pub(super) fn per_subject(&self) -> u64 {
         self.full.anonymous.saturating_sub(self.after_load.anonymous) / self.subjects.max(1)
     }
 }
 
-/// Measures new servers.
 pub(super) fn measure(
     cores: Cores,
     throttlecrab: Option<&PathBuf>,

@@ -1,4 +1,4 @@
-//! tidegate-server, throttlecrab-server and redis-server, over RESP, HTTP and gRPC.
+//! Compares tidegate-server, throttlecrab-server and redis-server, over RESP, HTTP and gRPC.
 
 mod call;
 mod client;
@@ -33,7 +33,7 @@ use load::{Load, SCENARIOS, Scenario};
 pub(crate) use process::use_all_cores;
 use process::{Cores, Process, cpu_time, throttlecrab_server};
 
-/// The limits of calls that do not contain their limit.
+/// The directory of the limits for calls that do not contain their limit.
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/limits");
 
 #[derive(Debug, clap::Args)]
@@ -73,7 +73,6 @@ impl Options {
     }
 }
 
-/// One measurement. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     per_second: u64,
@@ -85,24 +84,22 @@ struct Sample {
     store: Option<u64>,
 }
 
-/// The samples by scenario and contender.
 type Results = Samples<(Scenario, Contender), Sample>;
 
-/// All servers. Each of them runs.
+/// The servers, which run during the whole benchmark.
 struct Servers {
     cores: Cores,
     tidegate: Process,
-    /// Redis, and the tidegate-server whose store it is; or the reason why there is none.
+    /// Redis, and the tidegate-server that uses it as a store, or the reason why they are missing.
     on_redis: Result<(Redis, Process), String>,
-    /// The tidegate-server on Redis with a leased limit, or the reason why there is none.
+    /// The tidegate-server with a leased limit on Redis, or the reason why it is missing.
     leased: Result<Process, String>,
-    /// The server of throttlecrab, or the reason why there is none.
+    /// The throttlecrab-server, or the reason why it is missing.
     throttlecrab: Result<Process, String>,
     /// The program of throttlecrab-server.
     program: Option<PathBuf>,
 }
 
-/// Measures and prints.
 pub(crate) fn run(options: &Options) -> Outcome<()> {
     let processors = std::thread::available_parallelism()?.get();
     let servers = Servers::start()?;
@@ -164,7 +161,7 @@ impl Servers {
         })
     }
 
-    /// Returns the id of the process of a contender, and its address.
+    /// Returns the process id and the address of a contender's server.
     fn process(&self, contender: Contender) -> Outcome<(u32, SocketAddr)> {
         let protocol = contender.call.protocol();
         let process = match contender.peer {
@@ -181,7 +178,6 @@ impl Servers {
         Ok((process.pid(), process.address(protocol)))
     }
 
-    /// Measures a contender once.
     fn sample(
         &self,
         scenario: Scenario,
@@ -200,7 +196,7 @@ impl Servers {
         let mut client =
             Client::connect(address, connections, || exchange(contender.call, &authority))?;
         if scenario.load == Load::Refused {
-            // The first two requests of each subject are admitted.
+            // Each subject uses its two admitted requests before the measurement.
             client.run(&requests, pace, Until::Requests(2 * u64::try_from(requests.len())?))?;
         }
         client.run(&requests, pace, Until::Time(duration / 2))?;
@@ -211,7 +207,8 @@ impl Servers {
         };
         let (sample, allowed, all) = sample(&mut client, &requests, pace, duration, (pid, store))?;
         let expected = if scenario.load == Load::Refused { 0 } else { all };
-        // The table names the decisions, so other decisions are an error.
+        // The table says whether a row has admitted or refused requests, so other decisions are an
+        // error.
         if allowed != expected {
             let name = scenario.name(options);
             return Err(format!("{name}, {contender}: {allowed} of {all} were allowed").into());
@@ -220,8 +217,8 @@ impl Servers {
     }
 }
 
-/// Measures a server and its store. Returns the sample, and the numbers of admitted and of all
-/// requests.
+/// Measures a server and its store. Returns the sample, the number of admitted requests, and the
+/// number of all requests.
 fn sample(
     client: &mut Client,
     requests: &[Vec<u8>],

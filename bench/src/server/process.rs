@@ -15,7 +15,6 @@ use tidegate_test_servers::free_port;
 use super::call::Protocol;
 use crate::Outcome;
 
-/// The version of throttlecrab-server that `.ci/install-throttlecrab` builds.
 const THROTTLECRAB: &str = "throttlecrab-server-0.4.40";
 
 /// The directory of the programs that the workspace built.
@@ -24,32 +23,30 @@ const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
 /// The settings of tidegate-server.
 const SETTINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/settings.toml");
 
-/// The maximum time that a server takes to start.
 const START: Duration = Duration::from_secs(60);
 
-/// The cores of the programs. They are chosen with `taskset`, if there are two cores.
+/// The CPU cores of the programs, which `taskset` assigns if the machine has two or more cores.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cores {
     Any,
-    /// A server with this number of worker threads and this process share all cores.
+    /// A server with this number of worker threads and the client share all cores.
     Shared {
         workers: usize,
     },
-    /// All servers run on this number of first cores.
+    /// The servers run on this number of cores, the first cores of the machine.
     First(usize),
 }
 
 impl Cores {
-    /// Chooses the first core for all servers, and moves this process, which is the client, to the
-    /// second core.
+    /// Reserves the first core for servers, and moves this process, the client, to the second core.
     pub(super) fn choose() -> Self {
         Self::split(1, 2)
     }
 
-    /// Chooses the first cores for all servers, and moves this process to the next cores. `all` is
-    /// the number of cores for servers and client.
+    /// Reserves the first cores for servers, and moves this process, the client, to the next cores.
+    /// `all` is the number of cores for servers and client.
     pub(super) fn split(servers: usize, all: usize) -> Self {
-        // The list is not valid if no core is left, or if the machine has fewer cores.
+        // `taskset` fails if no core is left for the client, or if the machine has fewer cores.
         match pin(&format!("{servers}-{}", all.saturating_sub(1)), std::process::id()) {
             Ok(()) => Self::First(servers),
             Err(_) => Self::Any,
@@ -73,7 +70,7 @@ impl Cores {
         }
     }
 
-    /// Moves a running server to the cores of servers.
+    /// Moves a running server to the cores that are reserved for servers.
     pub(super) fn place(self, pid: u32) -> Outcome<()> {
         match self {
             Self::Any | Self::Shared { .. } => Ok(()),
@@ -82,12 +79,12 @@ impl Cores {
     }
 }
 
-/// Returns the list of the first cores.
+/// Returns the list of the first cores for `taskset`, such as `0-3`.
 fn first(count: usize) -> String {
     format!("0-{}", count.saturating_sub(1))
 }
 
-/// Lets this process use all cores again after a measurement of a server.
+/// Allows this process to use all cores again after a measurement.
 pub(crate) fn use_all_cores() {
     // If `taskset` does not exist, no measurement has restricted this process.
     let _ = pin("0-1023", std::process::id());
@@ -124,7 +121,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Starts tidegate-server with its store and the directory of its limits.
+    /// Starts tidegate-server with a store and a directory of limits.
     pub(super) fn tidegate(cores: Cores, store: &str, limits: &str) -> Outcome<Self> {
         let program = tidegate_server()?;
         let mut command = cores.command(&program);
@@ -158,7 +155,7 @@ impl Process {
         })
     }
 
-    /// Starts the server of throttlecrab with its default settings, and without logs of requests.
+    /// Starts throttlecrab's server with its default settings, and without logs of requests.
     pub(super) fn throttlecrab(cores: Cores, program: &PathBuf) -> Outcome<Self> {
         let ports = [free_port()?, free_port()?, free_port()?];
         let [grpc, http, resp] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
@@ -200,8 +197,8 @@ impl Process {
     }
 }
 
-/// Returns the tidegate-server that TIDEGATE_SERVER names, or that the workspace built with the
-/// profile of this program.
+/// Returns the path of tidegate-server: the value of TIDEGATE_SERVER, or the program that the
+/// workspace built with the profile of this program.
 fn tidegate_server() -> Outcome<PathBuf> {
     if let Some(path) = env::var_os("TIDEGATE_SERVER") {
         return Ok(path.into());
@@ -218,7 +215,7 @@ fn tidegate_server() -> Outcome<PathBuf> {
     .into())
 }
 
-/// Returns the throttlecrab-server that TIDEGATE_THROTTLECRAB names, or that
+/// Returns the path of throttlecrab-server: the value of TIDEGATE_THROTTLECRAB, or the program that
 /// `.ci/install-throttlecrab` built.
 pub(super) fn throttlecrab_server() -> Option<PathBuf> {
     if let Some(path) = env::var_os("TIDEGATE_THROTTLECRAB").filter(|path| !path.is_empty()) {
@@ -228,7 +225,7 @@ pub(super) fn throttlecrab_server() -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Returns the CPU time of all threads of a process, user and system.
+/// Returns the CPU time of all threads of a process, in user mode and in the kernel.
 pub(super) fn cpu_time(pid: u32) -> Outcome<Duration> {
     let mut nanos = 0_u64;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -244,14 +241,13 @@ pub(super) fn cpu_time(pid: u32) -> Outcome<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// The memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Memory {
-    /// The resident memory, including files of programs.
+    /// The resident memory (RSS), including mapped files such as the program itself.
     pub(super) resident: u64,
-    /// The resident memory without the shares of other processes.
+    /// The proportional memory (PSS), in which each of n processes counts an nth of shared memory.
     pub(super) proportional: u64,
-    /// The memory that is not part of files.
+    /// The anonymous memory, which does not belong to mapped files.
     pub(super) anonymous: u64,
 }
 

@@ -9,7 +9,6 @@ use super::{Options, Results, Sample, Servers};
 use crate::Outcome;
 use crate::harness::{Thousandths, middle};
 
-/// Returns the conditions of the measurement.
 pub(super) fn head(servers: &Servers, options: &Options) -> Outcome<String> {
     let cores = match servers.cores {
         Cores::First(_) => "All servers run on one core, the client on another one.",
@@ -33,7 +32,6 @@ pub(super) fn head(servers: &Servers, options: &Options) -> Outcome<String> {
     ))
 }
 
-/// Returns the table of a scenario.
 pub(super) fn table(results: &Results, scenario: Scenario, options: &Options) -> Outcome<String> {
     let mut table = format!(
         "\n## {}\n\n\
@@ -73,7 +71,6 @@ pub(super) fn table(results: &Results, scenario: Scenario, options: &Options) ->
     Ok(table)
 }
 
-/// Returns the table of memory.
 pub(super) fn memory(footprints: &[Footprint], options: &Options) -> String {
     let mut table = format!(
         "\n## Memory\n\n\

@@ -1,4 +1,4 @@
-//! The protocol of Redis, with the parts that replies to `THROTTLE` and `INCR` need.
+//! A RESP client that supports only what the replies to `THROTTLE` and `INCR` need.
 
 use super::exchange::{Exchange, Reply};
 use crate::Outcome;
@@ -8,7 +8,6 @@ pub(super) struct Resp {
     replies: usize,
 }
 
-/// Returns a command as an array of texts.
 pub(super) fn command(arguments: &[&str]) -> Vec<u8> {
     let mut command = format!("*{}\r\n", arguments.len());
     for argument in arguments {
@@ -35,7 +34,8 @@ impl Exchange for Resp {
     }
 }
 
-/// Returns the length of a reply and whether it allows, or `None` if the reply is incomplete.
+/// Returns the length of a reply, and `true` if it allows the call. Returns `None` if the reply is
+/// incomplete.
 fn reply(input: &[u8]) -> Outcome<Option<(usize, bool)>> {
     let line_end = |from: usize| {
         let rest = input.get(from..)?;

@@ -1,5 +1,5 @@
-//! Simulates leases on many nodes in virtual time. The simulation shows the effect of leases on a
-//! limit, and the number of calls to the server. The results do not depend on the machine.
+//! Simulates leases on many nodes in virtual time: their effect on a limit, and the number of calls
+//! to the server. The results do not depend on the machine.
 
 mod scenario;
 
@@ -12,7 +12,7 @@ use self::scenario::Figures;
 use crate::harness::{Thousandths, Verdict, finish};
 use crate::{Outcome, at_least_one};
 
-/// The number of nodes for which there are targets.
+/// The number of nodes to which most targets apply.
 const NODES_OF_TARGETS: usize = 8;
 
 #[derive(Debug, clap::Args)]
@@ -49,7 +49,7 @@ impl Options {
     }
 }
 
-/// Simulates and prints. Returns `false` if a target is missed that `--check` requires.
+/// Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let mut rows = vec![];
     for &nodes in &options.nodes {
@@ -82,8 +82,8 @@ fn print_table(rows: &[(usize, Figures)], options: &Options) {
     }
 }
 
-/// Compares the figures with the targets for all numbers of nodes, and with the targets for 8
-/// nodes.
+/// Compares the figures with their targets. One target applies to all numbers of nodes, and the
+/// others to 8 nodes.
 fn judge(rows: &[(usize, Figures)]) -> Vec<Verdict> {
     let verdict = |what, measured, max| Verdict::new(what, measured, Thousandths(max));
     let over = rows.iter().map(|(_, figures)| figures.overshoot).max().unwrap_or(0);

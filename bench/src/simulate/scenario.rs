@@ -1,4 +1,4 @@
-//! The simulations for a number of nodes.
+//! Runs the simulations for a number of nodes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,30 +15,32 @@ use crate::Outcome;
 
 type World = SimulatedWorld<MemoryStore<SimulatedClock>, LeasedStore<LinkStore, SimulatedClock>>;
 
-/// Longer than any run.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// The length of the windows that end.
+/// The length of a window in the simulation of several windows.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The number of measured windows. The leases begin in a window before them.
+/// The number of measured windows. The leases begin in the window before them.
 const WINDOWS: usize = 5;
 
-/// The results of the simulations. Shares are in millionths of the limit.
+/// The results of the simulations. Parts of the limit are in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Figures {
-    /// The maximum number of requests above the limit, in any window of any run.
+    /// The maximum number of admitted requests above the limit, in any window of any run.
     pub(super) overshoot: u64,
-    /// The share of the requests that are refused when exactly the limit arrives.
+    /// The part of the limit that is refused if exactly as many requests arrive as the limit
+    /// admits.
     pub(super) refused: u64,
-    /// The share that stays charged and unused until the window ends, after one node was killed.
+    /// The part of the limit that stays charged and unused until the window ends, because a node
+    /// was killed.
     pub(super) stranded: u64,
-    /// The share of a window that is not admitted, although a quarter more than the limit arrives.
+    /// The part of the limit of a window that stays unused although a quarter more requests arrive.
     pub(super) unused: u64,
-    /// The calls to the server for each request, in thousandths, when exactly the limit arrives.
+    /// The calls to the server per request, in thousandths, if exactly as many requests arrive as
+    /// the limit admits.
     pub(super) calls: u64,
-    /// The calls to the server for each request, in thousandths, while a quarter more than the
-    /// limit of each window arrives.
+    /// The calls to the server per request, in thousandths, if a quarter more requests arrive than
+    /// the limit admits.
     pub(super) calls_when_full: u64,
 }
 
@@ -92,7 +94,7 @@ fn killed(nodes: usize, kill: u64, options: &Options) -> Outcome<(u64, u64)> {
         let half = Duration::from_millis(limit * 500 / rate);
         let load = Load::new(&policy).per_second(rate).lasting(half + Duration::from_millis(1));
         let load = world.start(load);
-        // The node is killed within the last tenth of that time.
+        // The node is killed at a random time in the last tenth of `half`.
         let before = world.random(kill).below(limit * 50_000 / rate);
         world.sleep(half - Duration::from_micros(before)).await;
         world.nodes()[0].kill();
@@ -113,7 +115,7 @@ fn killed(nodes: usize, kill: u64, options: &Options) -> Outcome<(u64, u64)> {
     Ok((admitted, charged - admitted.min(charged)))
 }
 
-/// Returns the limit of each window. A quarter more than this limit arrives.
+/// Returns the limit of each window. A quarter more requests arrive in a window.
 fn window_limit(options: &Options) -> u64 {
     options.rate * 4 / 5
 }

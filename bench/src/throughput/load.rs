@@ -1,4 +1,4 @@
-//! A load on one connection, and its cost for the server and the client.
+//! Measures a load on one connection, and its cost for the server and the client.
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,10 +14,9 @@ use crate::Outcome;
 use crate::harness::{Server, nanos, percentile, thread_time};
 use crate::random::{random, zipf};
 
-/// The number of subjects of the loads with many subjects.
 const MANY: u64 = 100_000;
 
-/// A caller measures the latency of one of this many calls, and then yields.
+/// A caller measures the latency of one call in `STRETCH`, and then yields.
 const STRETCH: usize = 16;
 
 /// The subjects of the calls.
@@ -29,7 +28,7 @@ pub(crate) enum Load {
     Zipf,
     /// Subjects in turn.
     Cold,
-    /// Subjects that are refused, in turn.
+    /// Refused subjects, which the calls use in turn.
     Denied,
 }
 
@@ -49,8 +48,8 @@ impl Load {
     fn policy(self, way: Way) -> Outcome<Policy> {
         let rule = match self {
             Self::Hot => "100/1m burst 1000000000",
-            // The bucket refills so slowly that no state recovers and expires between two calls. So
-            // the comparison with `INCR`, whose keys do not expire, is fair.
+            // The bucket refills so slowly that no state recovers and expires. So the comparison
+            // with `INCR`, whose keys do not expire, is fair.
             Self::Zipf | Self::Cold => "400/24h burst 10000000",
             Self::Denied => "1/24h burst 1",
         };
@@ -65,7 +64,6 @@ impl Load {
         }
     }
 
-    /// Returns the number of the subject of a call.
     fn subject(self, number: u64) -> u64 {
         match self {
             Self::Zipf => zipf(random(number), MANY),
@@ -93,13 +91,12 @@ pub(crate) struct Sample {
     pub(crate) p99: u64,
     /// The CPU time of the server for each decision.
     pub(crate) server: u64,
-    /// The CPU time of the client for each decision. It includes the time that generates the load.
+    /// The CPU time of the client for each decision, including the time that generates the load.
     pub(crate) client: u64,
-    /// The share of the decisions that were made without the server, in thousandths.
+    /// The decisions that were made without the server, in thousandths of all decisions.
     pub(crate) local: u64,
 }
 
-/// Measures one way once.
 pub(crate) async fn sample(
     server: &Server,
     load: Load,
@@ -109,7 +106,7 @@ pub(crate) async fn sample(
 ) -> Outcome<Sample> {
     let subjects = (0..load.subjects()).map(|number| format!("user-{number:06}")).collect();
     let caller = Caller::new(way, &server.store, &server.connection, options.span());
-    // With batches, fewer callers have the same number of decisions in flight.
+    // A task with batches has many decisions in flight, so it replaces several single callers.
     let tasks = callers.div_ceil(way.decisions());
     let work = Rc::new(Work {
         load,
@@ -155,7 +152,6 @@ struct Run {
     latencies: Vec<Duration>,
 }
 
-/// Makes calls until the time is over.
 async fn drive(work: &Rc<Work>, tasks: usize, duration: Duration) -> Outcome<Run> {
     let started = Instant::now();
     let all = LocalSet::new();
@@ -197,7 +193,7 @@ async fn call(work: Rc<Work>, task: usize, until: Instant) -> Outcome<(u64, Vec<
         }
         decisions += asked.len();
     }
-    // The table names the decisions, so other decisions are an error.
+    // The table says whether decisions allow or deny, so other decisions are an error.
     let is_expected = match load {
         _ if matches!(way, Way::Nothing | Way::Incr) => true,
         Load::Denied => allowed <= subjects.len(),

@@ -1,5 +1,5 @@
-//! Each way to a decision on one Redis: single calls, batches, coalesced calls, leases and the deny
-//! cache.
+//! Measures the ways to get decisions from one Redis: single calls, batches, coalesced calls,
+//! leases and the deny cache.
 
 mod load;
 mod targets;
@@ -16,7 +16,6 @@ use crate::{Outcome, at_least_one, block_on};
 /// The numbers of callers on the one connection.
 const CALLERS: [usize; 3] = [1, 64, 512];
 
-/// The samples by load, way and the number of callers.
 type Results = Samples<(Load, Way, usize), Sample>;
 
 #[derive(Debug, clap::Args)]
@@ -61,7 +60,7 @@ impl Options {
     }
 }
 
-/// Measures and prints. Returns `false` if a target is missed that `--check` requires.
+/// Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     block_on(compare(options))
 }

@@ -1,4 +1,4 @@
-//! The targets, which are ratios of two ways.
+//! Defines the targets. Each target limits a figure of one way relative to another way.
 
 use super::Results;
 use super::load::{Load, Sample};
@@ -11,7 +11,7 @@ struct Target {
     max: Thousandths,
     load: Load,
     callers: usize,
-    /// The way that is judged, and the way that it is compared with.
+    /// The way that is judged, and the way with which it is compared.
     ways: (Way, Way),
     figure: Figure,
 }
@@ -57,7 +57,6 @@ fn nanos_between(sample: &Sample) -> u64 {
     1_000_000_000 / sample.per_second.max(1)
 }
 
-/// Compares the ratios of all ways that were measured with their targets.
 pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
     let verdict = |target: &Target| {
         let Target { what, max, load, callers, ways: (one, other), figure } = target;

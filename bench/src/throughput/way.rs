@@ -10,12 +10,11 @@ use tidegate_redis::{Call, Charge, DenyCache, Lease, Policy, RedisStore, Store, 
 
 use crate::Outcome;
 
-/// The number of decisions in a batch of one caller.
 const BATCH: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Way {
-    /// No call. This is the cost of the load itself.
+    /// No call, to measure the cost of the load itself.
     Nothing,
     /// `INCR`, one command for each call.
     Incr,
@@ -34,7 +33,6 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Returns the number of decisions in each call.
     pub(crate) fn decisions(self) -> usize {
         if self == Self::Batch { BATCH } else { 1 }
     }
@@ -105,7 +103,7 @@ impl Caller {
         }
     }
 
-    /// Returns the number of calls that were decided without the server so far.
+    /// Returns the number of calls that were decided without the server.
     pub(crate) fn local(&self) -> u64 {
         match self {
             Self::Leased(store) => store.stats().local(),
@@ -114,7 +112,7 @@ impl Caller {
         }
     }
 
-    /// Returns the unused parts of all chunks.
+    /// Closes the leases. The store then refunds the unused parts of all chunks.
     pub(crate) async fn close(&self) {
         if let Self::Leased(store) = self {
             store.close().await;

@@ -3,16 +3,17 @@
 use tidegate_core::Policy;
 use tidegate_core::engine::Rule;
 
-/// The CPU time of a decision in a batch of several callers, in percent of the time of a single
-/// call. Measured were 47 to 57 percent for different subjects, and 20 percent for one subject
-/// (benchmark `throughput`).
+/// The CPU time of a decision in a batch, in percent of the CPU time of a call that is sent alone.
+/// The benchmark `throughput` measured 47 to 57 percent for callers with different subjects, and 20
+/// percent for callers with the same subject.
 pub const PERCENT_IN_BATCHES: u64 = 50;
 
-/// Returns the CPU time of the server for an admission, in hundredths of a microsecond. It was
-/// measured with single calls of 64 callers on one connection, on Redis 7.0.15 and the machine of
-/// `docs/scale.md`. It is the user and system time, and the higher figure of two runs.
+/// Returns the CPU time that a Redis server needs for an admitted call, in hundredths of a
+/// microsecond. It is the user and system time, measured on Redis 7.0.15 and the machine of
+/// `docs/scale.md`. 64 callers sent single calls on one connection, and the higher result of two
+/// runs is used.
 ///
-/// A refusal costs between half and all of this time. So does an admission in a batch.
+/// A refused call takes 50 to 100 percent of the CPU time of an admitted call.
 #[must_use]
 pub fn decision(policy: &Policy) -> u64 {
     match policy.rule() {
@@ -21,7 +22,7 @@ pub fn decision(policy: &Policy) -> u64 {
         Rule::IntervalBucket(_) => 1_422,
         Rule::TokenBucket(_) => 1_443,
         Rule::SlidingLog(_) if policy.rule().max_records() <= 100 => 1_781,
-        // Logs of up to 10,000 records were measured.
+        // The measured logs had up to 10,000 records.
         _ => 2_029,
     }
 }

@@ -1,8 +1,9 @@
-//! The memory of a state in Redis, to the byte that the allocator of Redis allocates.
+//! Calculates the memory of a state in Redis, as the exact number of bytes that the allocator of
+//! Redis allocates.
 //!
-//! The front page of `tidegate-redis` describes the layout of the values. The sources of Redis 7.0
-//! define the structures around them: a key is an entry in a table, a string and an object, and its
-//! expiry is an entry in another table. `cli/tests/integration/plan_memory.rs` compares the results
+//! `backend-redis/src/scripts/README.md` describes the layout of the values. For each key, Redis
+//! 7.0 also allocates a string for the key, an object for the value, an entry in a table of keys,
+//! and an entry in a table of expiries. `cli/tests/integration/plan_memory.rs` compares the results
 //! with a real server.
 
 use tidegate_core::engine::Rule;
@@ -12,7 +13,7 @@ use tidegate_redis::protocol::Keys;
 /// The bytes of one state, by their purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bytes {
-    /// The number of characters of the key. They are stored in `key`.
+    /// The number of characters of the key. The bytes in `key` include them.
     pub name: u64,
     /// The string with the key.
     pub key: u64,
@@ -22,7 +23,7 @@ pub struct Bytes {
     pub entry: u64,
     /// The entry in the table of expiries.
     pub expiry: u64,
-    /// The places in both tables. A table has up to twice as many places as keys.
+    /// The pointers to the entries of the key. A table has up to twice as many pointers as entries.
     pub places: u64,
 }
 
@@ -33,8 +34,9 @@ impl Bytes {
         self.key + self.value + self.entry + self.expiry + self.places
     }
 
-    /// Returns the bytes that the command MEMORY USAGE reports. They include neither the expiry nor
-    /// the tables. For the entry, they are the requested bytes, and the allocator allocates 8 more.
+    /// Returns the bytes that the command MEMORY USAGE reports. The command counts neither the
+    /// expiry nor the tables. For the entry of the key, it counts the requested bytes, which are 8
+    /// less than the allocated bytes.
     #[must_use]
     pub fn told(&self) -> u64 {
         self.key + self.value + self.entry - 8
@@ -52,19 +54,19 @@ pub struct Names {
     pub subject_bytes: usize,
 }
 
-/// The bytes of an entry of a table: three words, or five words in a cluster.
+/// The bytes of an entry in a table: three words, or five words in a cluster.
 const ENTRY: u64 = 24;
 const CLUSTER_ENTRY: u64 = 40;
-/// The bytes of the places of a key in two tables. A place is a pointer, and a table has up to
-/// twice as many places as entries.
+/// The bytes of the pointers for one key. The key has an entry in two tables, and a table has up to
+/// two pointers of 8 bytes for each entry.
 const PLACES: u64 = 2 * 2 * 8;
-/// The bytes of the object around a value.
+/// The bytes of the object (`robj`) that Redis allocates for each value.
 const OBJECT: u64 = 16;
-/// The maximum length of a string that is stored within its object.
+/// The maximum length of a string that Redis stores within the object of the value.
 const WITHIN_OBJECT: u64 = 44;
 
-/// Returns the bytes of a state of a policy. A log has `log_records` records; by default, it is
-/// full.
+/// Returns the bytes that a state of a policy takes. The state of a sliding log has `log_records`
+/// records. If `log_records` is `None`, the log is full.
 #[must_use]
 pub fn state_bytes(
     policy: &Policy,
@@ -83,9 +85,9 @@ pub fn state_bytes(
     }
 }
 
-/// Returns the maximum bytes of the state of a busy log, if the log is a string. Expired records
-/// stay in the string until they are half of the records. Returns `None` for a state without such
-/// records.
+/// Returns the maximum bytes of a sliding log of a subject that is always busy. A log that is
+/// stored as a string keeps expired records until half of its records are expired, so it can have
+/// twice as many records. Returns `None` for other states.
 #[must_use]
 pub fn busy_log(
     policy: &Policy,
@@ -99,10 +101,10 @@ pub fn busy_log(
     Some(Bytes { value, ..state_bytes(policy, names, log_records, in_cluster) })
 }
 
-/// Returns the length of the key of a subject without characters that must be escaped.
+/// Returns the length of a key whose tenant and subject contain no characters that must be escaped.
 fn key_bytes(policy: &Policy, names: &Names) -> u64 {
     let (tenant, subject) = (vec![b't'; names.tenant_bytes], vec![b's'; names.subject_bytes]);
-    // With shards, each state belongs to a share of the policy.
+    // With shards, a key contains the name of a share of the policy.
     let policy = policy.shares().first().unwrap_or(policy);
     let key = Keys::new(&names.prefix).key(&Charge::new(policy, &subject).tenant(&tenant));
     u64::try_from(key.len()).unwrap_or(u64::MAX)
@@ -127,14 +129,14 @@ fn value(policy: &Policy, log_records: Option<u64>) -> u64 {
 /// The maximum number of records of a log that is stored as a string.
 const LONGEST_STRING: u64 = 128;
 
-/// Returns the bytes of a log in a string. It has the kind and 7 bytes, then the records of 14
-/// bytes each, and then 37 bytes.
+/// Returns the bytes of a log that is stored as a string. The string consists of the kind (1 byte),
+/// the total (7 bytes), the records (14 bytes each) and the foot (37 bytes).
 fn log(records: u64) -> u64 {
     object(8 + 14 * records + 37)
 }
 
-/// Returns the bytes of a log in a list. An element has 14 records, and a node of the list has at
-/// most 8 KiB of elements.
+/// Returns the bytes of a log that is stored as a list. An element of the list has 14 records, and
+/// a node of the list has at most 8 KiB of elements.
 fn list(records: u64) -> u64 {
     let elements = records.div_ceil(14);
     let element = 7 + 14 * 14 + 4;
@@ -153,8 +155,8 @@ fn object(bytes: u64) -> u64 {
     OBJECT + allocated(string(bytes))
 }
 
-/// Returns the bytes of a string with its header, which contains the length, and with the zero byte
-/// at the end.
+/// Returns the bytes of a string of `bytes` characters, including the header with the length and
+/// the zero byte at the end.
 fn string(bytes: u64) -> u64 {
     let head = match bytes {
         0..32 => 1,
@@ -165,9 +167,9 @@ fn string(bytes: u64) -> u64 {
     head + bytes + 1
 }
 
-/// Returns the bytes that jemalloc allocates for a request: multiples of 16 up to 128, and then
-/// four sizes for each doubling. The jemalloc that is part of Redis has some sizes in between, and
-/// allocates slightly less.
+/// Returns the bytes that jemalloc allocates if Redis requests `bytes`. Up to 128, the sizes are
+/// multiples of 16. Above, each doubling has four sizes, such as 160, 192, 224 and 256. The
+/// jemalloc in Redis has some additional sizes, so it sometimes allocates slightly less.
 fn allocated(bytes: u64) -> u64 {
     if bytes <= 128 {
         return bytes.next_multiple_of(16);

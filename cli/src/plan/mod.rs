@@ -1,6 +1,7 @@
-//! Calculates the memory, nodes and CPU that a number of subjects takes.
+//! Calculates the memory, the CPU time and the number of Redis nodes that a number of subjects
+//! needs.
 //!
-//! The calculation is based on measurements. `docs/scale.md` describes them and their limits.
+//! The plan is computed from measurements on one machine, which `docs/scale.md` describes.
 
 pub mod cost;
 pub mod memory;
@@ -40,8 +41,8 @@ pub struct Wanted {
     pub rate_per_hour: u64,
     /// The memory of a node, in bytes.
     pub node_memory: u64,
-    /// The maximum number of decisions per second of a node. By default, it follows from
-    /// measurements.
+    /// The maximum number of decisions per second of a node. If it is `None`, the plan calculates
+    /// it from the measured CPU time of the policies.
     pub node_decisions: Option<u64>,
     /// Whether callers share batches.
     pub is_coalesced: bool,
@@ -52,7 +53,7 @@ pub struct Wanted {
     pub replicas: u64,
     /// The parts of the keys.
     pub names: Names,
-    /// The number of records in the log of a subject. By default, the log is full.
+    /// The number of records in the sliding log of a subject. If it is `None`, the log is full.
     pub log_records: Option<u64>,
 }
 
@@ -63,9 +64,10 @@ pub struct PerPolicy {
     pub policy: Policy,
     /// The bytes of a state.
     pub bytes: Bytes,
-    /// The bytes of the state of a subject that is always busy, if they can be more.
+    /// The maximum bytes of the state of a subject that is always busy, or `None` if they cannot
+    /// exceed `bytes`.
     pub busy: Option<Bytes>,
-    /// The bytes of all states of the policy, on the primaries.
+    /// The bytes of all states of the policy, on all primaries together.
     pub memory: u128,
     /// The CPU time of a decision, in hundredths of a microsecond.
     pub cost: u64,
@@ -80,16 +82,16 @@ pub struct Plan {
     pub wanted: Wanted,
     /// The needs of each policy.
     pub policies: Vec<PerPolicy>,
-    /// The bytes of all states, on the primaries.
+    /// The bytes of all states, on all primaries together.
     pub memory: u128,
-    /// The bytes of a node that are used for states.
+    /// The part of the memory of a node that states can use, in bytes.
     pub memory_per_node: u128,
     /// The number of primaries that the memory requires.
     pub by_memory: u128,
     /// The CPU time of a request that a node decides, in hundredths of a microsecond.
     pub cost: u64,
-    /// The requests per second for each node, including the requests that are decided without a
-    /// node.
+    /// The maximum number of requests per second for each node. It includes the requests that
+    /// leases or the deny cache decide without a call to the node.
     pub requests_per_node: u64,
     /// The number of primaries that the CPU requires.
     pub by_cpu: u128,
@@ -100,7 +102,8 @@ impl Plan {
     #[must_use]
     pub fn new(wanted: Wanted) -> Self {
         let alone = Self::with_entries(wanted.clone(), false);
-        // In a cluster, an entry takes more memory.
+        // If one node is not sufficient, the plan is for a cluster, in which the entry of a key
+        // takes more memory.
         if alone.primaries() > 1 { Self::with_entries(wanted, true) } else { alone }
     }
 
@@ -152,8 +155,8 @@ impl Plan {
     }
 }
 
-/// Returns the maximum number of states. With shards, the limit of a subject has a state in each
-/// shard.
+/// Returns the maximum number of states of a policy. If the shards of a policy split its limit,
+/// each subject has a state in each shard.
 fn states(policy: &Policy, wanted: &Wanted) -> u128 {
     let subjects = u128::from(wanted.subjects);
     let shares = u128::try_from(policy.shares().len().max(1)).unwrap_or(1);
@@ -166,9 +169,9 @@ fn states(policy: &Policy, wanted: &Wanted) -> u128 {
     }
 }
 
-/// Returns the maximum lifetime of a key. A store sets an expiry that is longer than the state
-/// needs, by half for a bucket and by an eighth for a log, so that it does not have to write the
-/// expiry for each request.
+/// Returns the maximum lifetime of a key. A store sets a longer expiry than the state needs, so
+/// that it does not have to write the expiry for each request. The expiry is longer by half for a
+/// bucket, and by an eighth for a log.
 fn lives(policy: &Policy) -> Duration {
     let memory = policy.max_retention();
     match policy.rule() {

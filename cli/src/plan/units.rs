@@ -5,8 +5,8 @@
 ///
 /// # Errors
 ///
-/// Returns an error if the text is not such a number, if the number is not whole, or if it is above
-/// 10^15.
+/// Returns an error if the text is not a count, if the count is not a whole number, or if it is
+/// above 10^15.
 ///
 /// ```
 /// use tidegate::plan::units::count;
@@ -21,12 +21,12 @@ pub fn count(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Parses a rate, and returns the requests per hour, so that small rates are exact. A rate is a
-/// count, `/`, and `s`, `m` or `h`.
+/// Parses a rate: a count, `/`, and `s`, `m` or `h`. Returns the requests per hour, so that a small
+/// rate such as `7/h` is a whole number.
 ///
 /// # Errors
 ///
-/// Returns an error if the text is not such a rate, or if the rate is above 10^15 per hour.
+/// Returns an error if the text is not a rate, or if the rate is above 10^15 per hour.
 ///
 /// ```
 /// use tidegate::plan::units::rate_per_hour;
@@ -54,7 +54,7 @@ pub fn rate_per_hour(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 ///
-/// Returns an error if the text is not such a number, or if the number is above 10^15.
+/// Returns an error if the text is not a number of bytes, or if the number is above 10^15.
 ///
 /// ```
 /// use tidegate::plan::units::bytes;

@@ -152,7 +152,6 @@ fn wide(number: u128) -> String {
     u64::try_from(number).map_or_else(|_| number.to_string(), thousands)
 }
 
-/// Returns a number and its noun, in the singular or in the plural.
 fn counted(number: u128, one: &str, many: &str) -> String {
     format!("{} {}", wide(number), if number == 1 { one } else { many })
 }
@@ -161,7 +160,8 @@ fn hundredths(number: u64) -> String {
     format!("{}.{:02}", number / 100, number % 100)
 }
 
-/// Returns a rate in requests per second, or in a longer unit if it is below one per second.
+/// Returns a rate in requests per second. A rate of at most 10 per second that is not a whole
+/// number is written as a fraction, such as `7/3600`.
 fn rate(per_hour: u64) -> String {
     if per_hour.is_multiple_of(3_600) || per_hour > 36_000 {
         return thousands(per_hour / 3_600);
@@ -169,7 +169,7 @@ fn rate(per_hour: u64) -> String {
     format!("{}/3600", thousands(per_hour))
 }
 
-/// Returns a size in the unit in which it has at most four digits before the point.
+/// Returns a size in the largest unit in which the number is at least 1, such as `1.5 PiB`.
 fn size(bytes: u128) -> String {
     let (mut unit, mut name) = (1, "bytes");
     for (next, next_name) in [(10, "KiB"), (20, "MiB"), (30, "GiB"), (40, "TiB"), (50, "PiB")] {
@@ -185,7 +185,8 @@ fn size(bytes: u128) -> String {
     format!("{}.{} {name}", wide(tenths / 10), tenths % 10)
 }
 
-/// Returns a span in the largest unit that fits at least twice.
+/// Returns a duration in the largest unit that fits into it at least twice, such as `90 s` or `2.5
+/// min`.
 fn span(span: Duration) -> String {
     let micros = span.as_micros();
     let units =

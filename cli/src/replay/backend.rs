@@ -14,7 +14,8 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Parses a backend. `password` is the password of a server whose URL has none.
+    /// Parses `memory` or the URL of a store. If the URL contains no password, the store uses
+    /// `password`.
     ///
     /// # Errors
     ///
@@ -47,8 +48,9 @@ impl FromStr for Backend {
     }
 }
 
-/// Returns the part of the URL of a store that can be shown: its scheme and its hosts. If it is not
-/// clear which part is the login, the result is shorter.
+/// Returns the part of the URL of a store that can be shown: its scheme and its hosts, without the
+/// user and the password. If the hosts cannot be distinguished from the password, they are omitted
+/// too.
 ///
 /// ```
 /// use tidegate::replay::without_login;
@@ -63,7 +65,8 @@ pub fn without_login(url: &str) -> String {
     };
     let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
     let hosts = match address.rsplit_once('@') {
-        // The text after a `?` can contain a password or the end of one.
+        // If an `@` follows the first `?` of the URL, this `?` may be a character of the password.
+        // The hosts are not shown, because their start is not known.
         _ if query.contains('@') => "…".to_owned(),
         Some((_, hosts)) => format!("…@{hosts}"),
         None => address.to_owned(),

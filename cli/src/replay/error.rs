@@ -10,7 +10,7 @@ pub enum Error {
     Trace(trace::Error),
     /// The store returned no decision.
     Store(tidegate_core::Error),
-    /// A number is too large to measure.
+    /// A time, a cost or a sum of costs is too large for the calculation of the suggested limits.
     Suggest(suggest::Error),
     /// The decisions could not be written to a temporary file.
     Decisions(io::Error),

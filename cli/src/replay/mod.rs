@@ -1,8 +1,8 @@
 //! Replays requests against policies on a store, at the times of the requests.
 //!
-//! A [`Replay`] is the [`Sink`] of a trace. Every [`PolicyRun`] decides each record. A run is one
-//! policy on its own store, whose clock has the time of the record. The [`Backend`] contains the
-//! states.
+//! A [`Replay`] is a [`Sink`], which receives the records of a trace. It has a [`PolicyRun`] for
+//! each policy, and each run decides every record. A run has its own store, whose clock shows the
+//! time of the record. The [`Backend`] stores the states.
 
 mod backend;
 mod decisions;
@@ -37,21 +37,23 @@ use tidegate_core::{Algorithm, FixedWindow, Policy, SlidingCounter, SlidingLog, 
 /// The settings of `--suggest`.
 #[derive(Debug, Clone, Copy)]
 pub struct Suggest {
-    /// The share of the subjects that are never denied.
+    /// The share of the subjects that a suggested limit must never deny.
     pub share: Share,
     /// The window of the suggested policies, in microseconds.
     pub window: u64,
 }
 
-/// Policies that decide on every record of a trace.
+/// A replay of a trace against policies. Each policy decides every record.
 #[derive(Debug)]
 pub struct Replay<P> {
     runs: Vec<PolicyRun>,
     stores: Stores,
-    /// The subjects whose states the replay must delete, if the store outlives the replay.
+    /// The subjects whose states the replay must delete, or `None` for a replay in memory, whose
+    /// states need no deletion.
     touched: Option<TouchedSubjects>,
     suggest: Option<(Suggest, Meters)>,
-    /// The settings of late costs, and the records, which are replayed again at the end.
+    /// The settings of late costs, and all records, because `settlings` replays them again at the
+    /// end.
     settling: Option<(Settling, Vec<Record>)>,
     leasing: Option<Leasing>,
     cost: u64,
@@ -62,7 +64,7 @@ pub struct Replay<P> {
 }
 
 impl<P: FnMut(Progress)> Replay<P> {
-    /// Creates a replay against policies. The replay calls `progress` with its progress.
+    /// Creates a replay against policies. The replay reports its progress to `progress`.
     ///
     /// # Errors
     ///
@@ -98,15 +100,15 @@ impl<P: FnMut(Progress)> Replay<P> {
         })
     }
 
-    /// Returns this replay with a stop: the replay ends with [`Error::Stopped`] when `stop` is
-    /// requested.
+    /// Returns this replay, which ends with [`Error::Stopped`] when `stop` requests it.
     #[must_use]
     pub fn until(self, stop: &Stop) -> Self {
         Self { stop: stop.clone(), ..self }
     }
 
-    /// Returns this replay with late costs, which are settled when requests end. This part of the
-    /// replay is in memory, and takes 24 bytes per record.
+    /// Returns this replay with the settings of late costs, if there are any. The late costs are
+    /// settled when requests end. This part of the replay is always in memory, and takes 24 bytes
+    /// per record.
     #[must_use]
     pub fn settling(self, settling: Option<Settling>) -> Self {
         Self { settling: settling.map(|settling| (settling, Vec::new())), ..self }
@@ -122,13 +124,15 @@ impl<P: FnMut(Progress)> Replay<P> {
         Self { leasing, ..self }
     }
 
-    /// Decides a record in all runs concurrently, so that a server is awaited only once.
+    /// Decides a record in all runs concurrently, so that the replay waits for the server only once
+    /// per record.
     fn decide_together(&mut self, record: Record, subject: &[u8]) -> Result<(), Error> {
         let charges: Vec<_> = self.runs.iter().map(|run| [run.charge(record, subject)]).collect();
         let runs = self.runs.iter().zip(&charges);
         let answers = runs.map(|(run, charge)| run.ask(record, charge)).collect();
         let decisions = self.stores.wait_for_all(answers);
-        // An unreachable server has written nothing.
+        // If the error is `Unavailable`, no call has reached a server, so the server has written
+        // nothing.
         self.may_have_written |= !matches!(&decisions, Err(error) if error.kind() == Unavailable);
         let decisions = decisions?;
         let mut runs = self.runs.iter_mut().zip(&decisions);
@@ -146,13 +150,14 @@ impl<P: FnMut(Progress)> Replay<P> {
         self.cost
     }
 
-    /// Deletes all states that the replay has written to a store that outlives it. The caller must
-    /// call this at the end, also after an error. The replay sends one reset per subject and
+    /// Deletes all states that the replay has written to a server. The caller must call this
+    /// function at the end, also after an error. The function sends one reset per subject and
     /// policy, and reads no other keys.
     ///
     /// # Errors
     ///
-    /// Returns the first error of the store, and then stops. The remaining keys expire.
+    /// Returns the first error of the store. After an error, the function deletes no more states,
+    /// and the remaining keys expire.
     pub fn clean_up(&self) -> Result<(), Error> {
         let Some(touched) = self.touched.as_ref().filter(|_| self.may_have_written) else {
             return Ok(());
@@ -172,7 +177,7 @@ impl<P: FnMut(Progress)> Replay<P> {
         self.runs.iter().map(|run| run.report(&summary.subjects)).collect()
     }
 
-    /// Returns the report about late costs, if there are late costs.
+    /// Returns the report about late costs, or `None` if this replay has no late costs.
     ///
     /// # Errors
     ///
@@ -183,7 +188,7 @@ impl<P: FnMut(Progress)> Replay<P> {
         settling.report(&policies, records, &summary.subjects).map(Some)
     }
 
-    /// Ends the leases, and returns their report, if there are leases.
+    /// Ends the leases and returns their report, or `None` if this replay has no leases.
     #[must_use]
     pub fn leases(&self) -> Option<LeasedReport> {
         let runs = || self.runs.iter().filter_map(PolicyRun::leased).collect();

@@ -1,7 +1,7 @@
 use tidegate_core::{Answer, Error, ManualClock, Store};
 
-/// Replaces the server in a program that was built without the feature `redis`. This type has no
-/// values, so that the other modules need no conditions.
+/// A type without values. It replaces the server if the program is built without the feature
+/// `redis`, so that the other modules need no `#[cfg]` for the server.
 #[derive(Debug, Clone, Copy)]
 pub enum Server {}
 

@@ -12,14 +12,15 @@ use tidegate_core::{
 /// The number of states that are deleted in one call.
 const BATCH: usize = 64;
 
-/// One policy on its own store, at the times of the records.
+/// One policy with its own store. It decides each record at the time of the record.
 #[derive(Debug)]
 pub struct PolicyRun {
     policy: Policy,
     clock: ManualClock,
     stores: Stores,
     store: Box<dyn Store>,
-    /// The store of the records before a restart.
+    /// The store of the first pass, if the replay was restarted to sort the records. The states in
+    /// this store must be deleted too.
     stale: Option<Box<dyn Store>>,
     tally: Tally,
     decisions: Option<Decisions>,
@@ -41,7 +42,7 @@ impl PolicyRun {
         Ok(Self { policy, clock, stores, store, stale: None, tally, decisions, leased: None })
     }
 
-    /// Also decides each record with leases.
+    /// Sets that this run also decides each record with leases.
     pub(super) fn lease(&mut self, settings: Leasing) {
         self.leased = Some(Leased::new(settings));
     }
@@ -64,7 +65,7 @@ impl PolicyRun {
         Charge::new(&self.policy, subject).cost(record.cost)
     }
 
-    /// Starts the decision of a record.
+    /// Sets the clock to the time of a record, and starts the decision about this record.
     #[inline]
     pub(super) fn ask<'a>(
         &'a self,
@@ -75,7 +76,7 @@ impl PolicyRun {
         self.store.decide(Call::acquire(charge))
     }
 
-    /// Counts the decision of a record.
+    /// Counts the decision about a record.
     #[inline]
     pub(super) fn count(
         &mut self,
@@ -94,15 +95,15 @@ impl PolicyRun {
     }
 
     pub(super) fn restart(&mut self) {
-        // Opening a store does not connect to a server. The store was opened before, so this cannot
-        // fail.
+        // Opening a store cannot fail here: it does not connect to a server, and `new` has opened a
+        // store with the same settings.
         if let Ok(fresh) = self.stores.open(self.clock.clone()) {
             self.stale = Some(std::mem::replace(&mut self.store, fresh));
         }
         self.tally = Tally::default();
         if let Some(decisions) = &mut self.decisions {
-            // If the file cannot be emptied, it cannot be written either, and the next record
-            // returns the error.
+            // If the file of the decisions cannot be emptied, writing the next decision to it fails
+            // too, and that error is returned.
             let _ = decisions.clear();
         }
         if let Some(leased) = &mut self.leased {
@@ -110,7 +111,7 @@ impl PolicyRun {
         }
     }
 
-    /// Deletes the states of these subjects.
+    /// Deletes the states of all subjects in `touched`.
     pub(super) fn clean_up(&self, touched: &TouchedSubjects) -> Result<(), Error> {
         let charges: Vec<_> = touched.subjects().map(|s| [Charge::new(&self.policy, s)]).collect();
         let resets: Vec<_> = charges.iter().map(|c| Call::new(Operation::Reset, c)).collect();
@@ -129,7 +130,7 @@ impl PolicyRun {
         self.tally.report(&self.policy, subjects)
     }
 
-    /// Returns the report about leases, if there are leases.
+    /// Returns the report about leases, or `None` if this run has no leases.
     pub(super) fn leased(&self) -> Option<LeasedRun> {
         self.leased.as_ref().map(|leased| leased.report(&self.policy))
     }

@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use tidegate_cluster::StoreBuilder;
 use tidegate_core::{Answer, Error, ManualClock, Store};
 
-/// The maximum wait for a reply. It is long, because nothing but the replay waits for the reply.
+/// The maximum wait for a reply. It can be long, because only the replay waits for the reply.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A Redis, a Sentinel group or a Redis Cluster.
@@ -30,14 +30,15 @@ impl Server {
             Some(password) => builder.password_if_none(password),
             None => builder,
         };
-        // Checks that the settings fit together.
+        // This call of `build` only checks that the settings fit together. `open` builds the
+        // stores.
         builder.clone().build().map_err(|error| format!("{error:#}"))?;
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("the runtime cannot start: {error}"))?;
         Ok(Self { builder: Box::new(builder), runtime: Arc::new(runtime) })
     }
 
-    /// Opens a store whose keys begin with `prefix`, and that has the time of `clock`.
+    /// Opens a store that uses `clock`, and whose keys begin with `prefix`.
     pub(super) fn open(&self, prefix: &str, clock: ManualClock) -> Result<Box<dyn Store>, Error> {
         let builder = StoreBuilder::clone(&self.builder).prefix(prefix);
         Ok(Box::new(builder.response_timeout(PATIENCE).clock(clock).build()?))

@@ -14,7 +14,7 @@ use super::backend::Backend;
 #[derive(Debug, Clone)]
 pub(super) struct Stores {
     backend: Backend,
-    /// The prefix of the keys of all these stores.
+    /// The prefix of the keys of all opened stores.
     prefix: Rc<str>,
     /// The number of stores that were opened.
     opened: Rc<Cell<u32>>,
@@ -35,7 +35,7 @@ impl Stores {
         }
     }
 
-    /// Returns the prefix of the keys of all these stores.
+    /// Returns the prefix of the keys of all opened stores.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -66,8 +66,8 @@ impl Stores {
     }
 }
 
-/// Opens a store in memory. A replay is exact or fails, so the store evicts no state that a
-/// decision depends on.
+/// Opens a store in memory. If the store is full, it refuses calls and evicts no state, because an
+/// evicted state would make the replay inexact.
 pub(super) fn memory<C: Clock>(clock: C, max_ids: usize) -> MemoryStore<C> {
     MemoryStore::builder()
         .clock(clock)

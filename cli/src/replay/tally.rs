@@ -8,7 +8,7 @@ use tidegate_core::{Decision, Policy};
 /// The maximum number of listed offenders.
 const OFFENDERS: usize = 20;
 
-/// The decisions of a policy, counted.
+/// The counted decisions of a policy.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     admitted: u64,
@@ -55,7 +55,7 @@ impl Tally {
         let mut denied: Vec<(usize, Counts)> =
             self.by_subject.iter().copied().enumerate().filter(|(_, c)| c.denied > 0).collect();
         let subjects_denied = denied.len() as u64;
-        // Among equal subjects, the subject that was seen first is listed first.
+        // Subjects with equally many denials are listed in the order in which they were first seen.
         denied.sort_by_key(|&(subject, counts)| (std::cmp::Reverse(counts.denied), subject));
         let offender = |(subject, counts): (usize, Counts)| {
             let bytes = u32::try_from(subject).ok().and_then(|subject| subjects.get(subject));
@@ -82,8 +82,9 @@ impl Tally {
     }
 }
 
-/// Returns `true` if the policy would admit the request if it were enforced. A replay also shows
-/// this for a shadow.
+/// Returns `true` if every policy of the decision allowed the request. For a shadow, this is the
+/// decision that an enforced policy would have made, because a replay also reports the denials of a
+/// shadow.
 pub(super) fn would_admit(decision: &Decision) -> bool {
     decision.verdicts().iter().all(|v| v.outcome() == tidegate_core::Outcome::Allowed)
 }

@@ -27,7 +27,7 @@ pub(super) const STEPS: [u64; 14] = [
 pub(super) struct Timeline {
     /// The number of the first step, counted from 1970.
     first: u64,
-    /// The index of the length in [`STEPS`].
+    /// The index in [`STEPS`] of the current length of a step.
     step: usize,
     admitted: Vec<u64>,
     denied: Vec<u64>,

@@ -2,11 +2,11 @@ use crate::trace::Record;
 
 /// The subjects that may have a state in a store. Their states are deleted at the end.
 ///
-/// The reader of the trace has a table of all subjects too, but returns it only if the replay
-/// succeeds.
+/// The replay cannot use the table of subjects of the trace reader, because the reader returns its
+/// table only if the replay succeeds.
 #[derive(Debug, Default)]
 pub(super) struct TouchedSubjects {
-    /// Whether the subject with each number is included.
+    /// `seen[number]` is `true` if `bytes` contains the subject with this number.
     seen: Vec<bool>,
     /// The concatenated subjects, and the end of each subject.
     bytes: Vec<u8>,

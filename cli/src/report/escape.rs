@@ -67,7 +67,8 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 /// ```
 #[must_use]
 pub fn shorten(text: &str, max: usize) -> String {
-    // An escape must not be split, so the loop counts pieces instead of characters.
+    // A piece is a character or its escape. The result contains only whole pieces, because an
+    // escape such as `\u{1b}` must not be split.
     let pieces: Vec<String> =
         text.chars().map(|c| visible(c.encode_utf8(&mut [0; 4])).into_owned()).collect();
     let length =
@@ -81,7 +82,7 @@ pub fn shorten(text: &str, max: usize) -> String {
     format!("{}…{}", pieces[..head].concat(), pieces[tail..].concat())
 }
 
-/// Returns the number of pieces that fit into `room` characters together.
+/// Returns the number of pieces (characters or their escapes) that fit into `room` characters.
 fn fitting<'a>(pieces: impl Iterator<Item = &'a String>, room: usize) -> usize {
     let ends = pieces.scan(0, |end, piece| {
         *end += piece.chars().count();
@@ -107,6 +108,6 @@ fn is_hidden(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
             | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{fffe}'..='\u{ffff}'
             | '\u{e0000}'..='\u{e0fff}')
-        // Other whitespace looks like a space.
+        // Whitespace other than a space is hidden too, because it looks like a space.
         || (c != ' ' && c.is_whitespace())
 }

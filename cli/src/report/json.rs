@@ -44,22 +44,23 @@
 //! }
 //! ```
 //!
-//! * Names that end in `_us` are in microseconds; times count from 1970-01-01 00:00 UTC.
-//!   `first_us`, `last_us` and `max_wait_us` are `null` if there is no such time.
+//! * A value whose name ends in `_us` is in microseconds. Times count from 1970-01-01 00:00 UTC.
+//!   `first_us` and `last_us` are `null` if there were no requests. `max_wait_us` is `null` if no
+//!   denial had a wait.
 //! * Numbers are integers of up to 64 bits. They are never rounded or written as floats. A reader
 //!   that stores numbers as doubles loses the low bits of numbers above 2^53.
-//! * `never` counts the denied requests that no wait would admit. `offenders` is sorted, with the
-//!   most denied subject first. It is complete if its length is `subjects_denied`. `asked` is the
-//!   text of the option.
-//! * `settling` exists if there are late costs. `way` is `check`, `fixed` or `learned`.
+//! * `never` counts the denied requests that would be denied after any wait. `offenders` is sorted,
+//!   with the most denied subject first. The list is complete if its length is `subjects_denied`.
+//!   `asked` is the share that was given to `--suggest`.
+//! * `settling` exists if `--late-cost` is set. `way` is `check`, `fixed` or `learned`.
 //!   `idle_cost_s` is in units of cost times seconds, and `idle_cost` is the average over time.
 //! * `leased` exists if `--leased` is set. `seed` is `null` if the nodes get the requests in turn.
-//!   `denied_too_early` counts requests that are admitted without leases, and `admitted_instead`
-//!   counts requests that are denied without leases. So `admitted` of the policy is `admitted` of
-//!   the run, plus `denied_too_early`, minus `admitted_instead`. `granted`, `given_back` and
-//!   `stranded` are costs.
-//! * Within a version, fields can be added. They are never renamed or removed, and their meaning
-//!   does not change.
+//!   `denied_too_early` counts requests that are denied with leases and admitted without leases.
+//!   `admitted_instead` counts requests that are admitted with leases and denied without leases. So
+//!   `admitted` of the policy is `admitted` of the run, plus `denied_too_early`, minus
+//!   `admitted_instead`. `granted`, `given_back` and `stranded` are costs.
+//! * Within a version, new fields can be added. Existing fields are never renamed or removed, and
+//!   their meaning does not change.
 //! * The document is one line of ASCII. Other characters are `\u` escapes, so that a subject cannot
 //!   control a terminal that shows the document.
 

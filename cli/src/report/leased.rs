@@ -12,11 +12,13 @@ pub struct LeasedReport {
     pub spread: Spread,
     /// The maximum time between the charge of a chunk and its use, such as `1s`.
     pub span: String,
-    /// The maximum share of the remaining amount in one chunk, such as `1/200`.
+    /// The maximum share of the remaining amount that the store grants in one chunk, such as
+    /// `1/200`.
     pub share: String,
-    /// The number of requests that a node must admit within a span before it leases.
+    /// The number of requests of a subject that a node must admit within a span before it leases
+    /// chunks for this subject.
     pub hot_after: u32,
-    /// Whether sliding logs and counters are leased.
+    /// Whether the nodes also lease sliding logs and sliding counters.
     pub sliding: bool,
     /// One entry for each policy, in the order of the policies.
     pub runs: Vec<LeasedRun>,
@@ -46,16 +48,16 @@ pub struct LeasedRun {
     pub cost_admitted: u64,
     /// The cost of the denied requests.
     pub cost_denied: u64,
-    /// The number of requests that are denied without leases.
+    /// The number of requests that the replay without leases denied.
     pub denied_without: u64,
-    /// The number of denied requests that are admitted without leases.
+    /// The number of requests that were denied with leases and admitted without leases.
     pub denied_too_early: u64,
-    /// The cost of the requests that were denied too early.
+    /// The cost of the requests that were denied with leases and admitted without leases.
     pub cost_denied_too_early: u64,
-    /// The number of admitted requests that are denied without leases. They were admitted because
-    /// earlier requests were denied.
+    /// The number of requests that were admitted with leases and denied without leases. With
+    /// leases, they were admitted because earlier requests were denied too early.
     pub admitted_instead: u64,
-    /// The number of requests that were admitted from a chunk.
+    /// The number of requests that a node admitted from a chunk, without a call to the store.
     pub from_chunks: u64,
     /// The number of calls to the store: for requests, to fetch chunks, and to return chunks.
     pub store_calls: u64,
@@ -65,9 +67,9 @@ pub struct LeasedRun {
     pub chunks_not_granted: u64,
     /// The cost of all granted chunks.
     pub granted: u64,
-    /// The part of the granted cost that was returned.
+    /// The part of the granted cost that the nodes returned.
     pub given_back: u64,
-    /// The part of the granted cost that was neither used nor returned.
+    /// The part of the granted cost that the nodes neither used nor returned.
     pub stranded: u64,
 }
 

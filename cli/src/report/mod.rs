@@ -62,7 +62,7 @@ pub struct Source {
     pub subjects: u64,
     /// The subject: `ip`, `user`, the name of a field, or `all`.
     pub by: String,
-    /// The cost of a request: `1`, or the fields that are added.
+    /// The cost of a request as text: `1`, or the names of fields joined by `+`.
     pub cost_of: String,
     /// `time` or `file`.
     pub order: String,
@@ -111,16 +111,16 @@ pub struct PolicyReport {
     pub cost_admitted: u64,
     /// The cost of the denied requests.
     pub cost_denied: u64,
-    /// The number of requests whose cost is above the capacity of the policy. Such a request is
-    /// always denied. They are included in `denied`.
+    /// The number of requests whose cost is above the capacity of the policy, so that the policy
+    /// always denies them. `denied` includes these requests.
     pub never: u64,
     /// The number of subjects that were denied at least once.
     pub subjects_denied: u64,
     /// The longest wait after a denial, in microseconds, or `None` if no denial had a wait.
     #[serde(rename = "max_wait_us")]
     pub max_wait: Option<u64>,
-    /// The most denied subjects, with the most denied subject first. A list of the length
-    /// `subjects_denied` is complete.
+    /// The most denied subjects, with the most denied subject first. The list is complete if its
+    /// length is `subjects_denied`.
     pub offenders: Vec<Offender>,
     /// The requests over time.
     pub timeline: Timeline,
@@ -153,8 +153,9 @@ pub struct Offender {
 
 /// The admitted and denied requests, in equal steps of time.
 ///
-/// All policies of a report have the same start and the same step. Steps such as a minute, five
-/// minutes or an hour look best. The page joins steps if there are too many for a phone.
+/// All policies of a report have the same start and the same length of a step. Lengths such as a
+/// minute, five minutes or an hour look best. The page joins steps if there are too many steps for
+/// a phone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Timeline {
     /// The start of the first step, in microseconds since 1970.
@@ -169,7 +170,7 @@ pub struct Timeline {
     pub denied: Vec<u64>,
 }
 
-/// The smallest limit that would have admitted all requests of at least the wanted share of the
+/// The smallest limit that would have admitted all requests of at least a given share of the
 /// subjects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Suggestion {
@@ -179,9 +180,9 @@ pub struct Suggestion {
     pub policy: String,
     /// The limit.
     pub limit: u64,
-    /// The wanted share of the subjects, in percent, as on the command line.
+    /// The share of the subjects that was given to `--suggest`, in percent.
     pub asked: String,
-    /// The number of subjects that this limit never refuses.
+    /// The number of subjects that this limit would never have refused.
     pub subjects_content: u64,
     /// The number of all subjects.
     pub subjects: u64,

@@ -77,8 +77,8 @@ pub fn share(part: u64, whole: u64) -> String {
     format!("{}.{} %", permille / 10, permille % 10)
 }
 
-/// Returns the ratio of `count` to `each`, to the nearest hundredth. If `each` is zero, the ratio
-/// is `–`.
+/// Returns the ratio of `count` to `each`, rounded to hundredths. If `each` is zero, the ratio is
+/// `–`.
 ///
 /// ```
 /// use tidegate::report::number::ratio;
@@ -99,8 +99,7 @@ pub fn ratio(count: u64, each: u64) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
-/// Scales `part` of `whole` to `length` units, rounded down. If `part` is more than `whole`, the
-/// result is `length`.
+/// Returns `part / whole` of `length`, rounded down, and at most `length`.
 #[must_use]
 pub fn scaled(part: u64, whole: u64, length: u32) -> u32 {
     if part >= whole {

@@ -2,17 +2,19 @@
 
 use super::scaled_up;
 
-/// The bucket is full at the first request of a subject, and never holds more than its capacity. So
-/// request `j` is admitted if and only if, for every request `i` up to `j`, the costs from `i` to
-/// `j` are at most the capacity plus the refill since `i`:
+/// The bucket is full at the first request of a subject, and never holds more than its capacity
+/// `L`. So request `j` is admitted if and only if, for every request `i` up to `j`, the sum
+/// `S(i..j)` of the costs from `i` to `j` is at most the capacity plus the refill since the time
+/// `t_i`. The window `W` is the time in which the bucket fills:
 ///
 /// ```text
 /// S(i..j) ≤ L + L·(t_j − t_i)/W      that is      L ≥ W · S(i..j) / (W + t_j − t_i)
 /// ```
 ///
-/// Let `P` be the running sum of costs. The right side is `W` times the slope of the line from the
-/// point `(t_i − W, P_{i−1})` to the point `(t_j, P_j)`. The steepest of these lines touches the
-/// lower convex hull of the points. So this type stores only the corners of the hull, and finds the
+/// Let `P_j` be the sum of the costs up to request `j`. The smallest `L` for the requests from `i`
+/// to `j` is `W` times the slope of the line from the point `(t_i − W, P_{i−1})` to the point
+/// `(t_j, P_j)`. For a fixed `j`, the steepest of these lines touches the lower convex hull of the
+/// points `(t_i − W, P_{i−1})`. So this type stores only the corners of the hull, and finds the
 /// touched corner by a binary search.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
@@ -39,11 +41,12 @@ impl Bucket {
         self.limit = self.limit.max(scaled_up(costs, window + time - touched.time));
     }
 
-    /// Returns the index of the corner that the steepest line to the point `(time, sum)` touches.
+    /// Returns the index of the corner of the hull from which the line to the point `(time, sum)`
+    /// is steepest.
     ///
-    /// To the right of all corners, the extension of a later edge is above the extension of an
-    /// earlier edge. So the edges below the point are first, and the line touches the corner after
-    /// them.
+    /// Each edge of the hull, extended to `time`, passes below or above the point `(time, sum)`.
+    /// The slopes of the edges increase, so the edges that pass below the point come first. The
+    /// result is the corner after these edges.
     fn touched(&self, window: u64, time: u64, sum: u64) -> usize {
         let (mut low, mut high) = (0, self.hull.len().saturating_sub(1));
         while low < high {
@@ -63,7 +66,7 @@ impl Bucket {
         low
     }
 
-    /// Adds a point to the hull. The slopes of the edges of the hull increase.
+    /// Adds a point to the hull, and removes corners so that the slopes of the edges increase.
     fn add(&mut self, new: Corner) {
         while let [.., from, to] = self.hull.as_slice() {
             let last = u128::from(to.sum - from.sum) * u128::from(new.time - to.time);
@@ -73,7 +76,8 @@ impl Bucket {
             }
             self.hull.pop();
         }
-        // If two points have the same time, the later point is higher, so it is not a corner.
+        // If two points have the same time, the second point is higher. So it is not a corner of
+        // the lower hull.
         if self.hull.last().is_none_or(|last| last.time < new.time) {
             self.hull.push(new);
         }

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-/// The sliding log admits a request if and only if the costs with times in `(t − W, t]`, including
-/// the request, are at most `L`. So the smallest limit is the largest such sum. One queue contains
-/// the window of all subjects, so that it never contains more than the records of one window.
+/// The sliding log admits a request at the time `t` if and only if the costs with times in `(t − W,
+/// t]`, including the request, are at most `L`. So the smallest limit is the largest such sum. All
+/// subjects share one queue of records, so that the queue never contains more than the records of
+/// one window.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     recent: VecDeque<Entry>,
@@ -42,7 +43,7 @@ impl Log {
         }
     }
 
-    /// Returns the limits of the subjects with the numbers below `subjects`.
+    /// Returns the smallest limit of each subject whose number is below `subjects`.
     pub(super) fn limits(&self, subjects: usize) -> Vec<u64> {
         let mut limits: Vec<u64> = self.sums.iter().map(|sum| sum.limit).collect();
         limits.resize(subjects, 0);

@@ -1,10 +1,10 @@
-//! Finds the smallest limits that would never have refused a share of the subjects.
+//! Finds the smallest limits that would have admitted all requests of a share of the subjects.
 //!
-//! For each subject and algorithm there is a smallest limit that never refuses the subject. With
-//! that limit, all requests of the subject are admitted, so its state does not depend on the limit,
-//! and the limit is the largest amount that a request needs. [`Meters`] measure this maximum in one
-//! pass and with exact integers. [`Meters::smallest`] returns the limits for any share of the
-//! subjects.
+//! For each subject and algorithm, there is a smallest limit that never refuses the subject. If all
+//! requests of the subject are admitted, its state does not depend on the limit. So the smallest
+//! limit is the largest amount that any request of the subject needs. [`Meters`] measure this
+//! maximum in one pass and with exact integers. [`Meters::smallest`] returns the limits for any
+//! share of the subjects.
 //!
 //! ```
 //! use tidegate::suggest::Meters;
@@ -33,28 +33,27 @@ use log::Log;
 pub use share::Share;
 use windows::{Counter, Fixed};
 
-/// The maximum of windows and times, in microseconds, and the maximum of costs.
+/// The maximum of a window and of a time, both in microseconds, and of a cost.
 pub const MAX: u64 = 1 << 52;
 
-/// The maximum sum of the costs of one subject. Below it, no intermediate result overflows.
+/// The maximum sum of the costs of one subject. Up to this sum, no intermediate result overflows.
 pub const TOTAL_MAX: u64 = 1 << 62;
 
 /// The smallest limits, one for each algorithm, all with the same window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Fixed window, aligned to the epoch.
+    /// The limit of a fixed window that is aligned to 1970.
     pub fixed_window: u64,
     /// Sliding log.
     pub sliding_log: u64,
     /// Sliding counter.
     pub sliding_counter: u64,
-    /// Token bucket and GCRA with this capacity, which is also the refill in each window.
+    /// The capacity of a token bucket or of GCRA. It is also the refill in each window.
     pub token_bucket: u64,
 }
 
-/// Measures the smallest limits of each subject. The memory grows with the number of subjects. It
-/// also contains the records of one window and, for each subject, the corners of the curve of its
-/// costs.
+/// Measures the smallest limits of each subject. The memory contains numbers for each subject, the
+/// records of one window, and for each subject the corners of a convex hull of its costs.
 #[derive(Debug)]
 pub struct Meters {
     window: u64,
@@ -86,14 +85,14 @@ impl Meters {
         Ok(Self { window, now: 0, subjects: Vec::new(), log: Log::default() })
     }
 
-    /// Adds the next request: its time in microseconds, the number of the subject, counted from 0,
-    /// and the cost. A cost of 0 does not raise a limit. A time that is earlier than a previous
-    /// time counts as the latest time.
+    /// Adds the next request. `time` is in microseconds, and `subject` is the number of the
+    /// subject, counted from 0. A cost of 0 does not raise a limit. If the time is earlier than a
+    /// previous time, the latest previous time is used instead.
     ///
     /// # Errors
     ///
     /// Returns an error if the time or the cost is above [`MAX`], if the costs of the subject add
-    /// up to more than [`TOTAL_MAX`], or if the memory cannot index the subject.
+    /// up to more than [`TOTAL_MAX`], or if `usize` is too small for the number of the subject.
     pub fn record(&mut self, time: u64, subject: u32, cost: u64) -> Result<(), Error> {
         let beyond = |what: &str, value: u64, bound: u64| Error {
             message: format!("{what} {value} is above {bound}, too large for --suggest"),
@@ -139,7 +138,7 @@ impl Meters {
     }
 
     /// Returns, for each algorithm, the smallest limit that never refuses at least this share of
-    /// the subjects, or 0 if there are no requests.
+    /// the subjects, or 0 if there were no requests.
     #[must_use]
     pub fn smallest(&self, share: Share) -> Limits {
         let smallest = |limit: &dyn Fn(&Subject) -> u64| {
@@ -153,7 +152,8 @@ impl Meters {
         }
     }
 
-    /// Returns, for each algorithm, the number of subjects that these limits never refuse.
+    /// Returns, for each algorithm, the number of subjects that the limit in `limits` never
+    /// refuses.
     #[must_use]
     pub fn content(&self, limits: &Limits) -> Limits {
         let content = |limit: u64, of: &dyn Fn(&Subject) -> u64| {
@@ -183,7 +183,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Divides a sum and rounds up. The result fits within the bounds of this module.
+/// Divides a sum by `divisor` and rounds up. The bounds of this module ensure that the result fits
+/// into 64 bits.
 fn scaled_up(sum: u128, divisor: u64) -> u64 {
     u64::try_from(sum.div_ceil(u128::from(divisor))).unwrap_or(u64::MAX)
 }

@@ -2,8 +2,9 @@
 
 use super::scaled_up;
 
-/// The fixed window admits a request if and only if `count + c ≤ L`, so the smallest limit is the
-/// largest sum of a window.
+/// The fixed window admits a request with the cost `c` if and only if `count + c ≤ L`, where
+/// `count` is the sum of the earlier costs in the window. So the smallest limit is the largest sum
+/// of a window.
 #[derive(Debug, Default)]
 pub(super) struct Fixed {
     index: u64,
@@ -27,8 +28,9 @@ impl Fixed {
     }
 }
 
-/// The sliding counter admits a request if and only if `prev·(W − e) + (cur + c)·W ≤ L·W`, at the
-/// time `e` within the window.
+/// The sliding counter admits a request with the cost `c` if and only if `prev·(W − e) + (cur +
+/// c)·W ≤ L·W`. `prev` and `cur` are the sums of the previous and of the current window, and `e` is
+/// the time since the start of the current window.
 #[derive(Debug, Default)]
 pub(super) struct Counter {
     index: u64,

@@ -6,5 +6,5 @@ pub const TIME_MAX: u64 = (1 << 52) - 1;
 /// The maximum cost of a record.
 pub const COST_MAX: u64 = 1 << 52;
 
-/// The maximum late cost of a record, which has 32 bits for it.
+/// The maximum late cost of a record. A record stores it in 32 bits.
 pub const LATE_COST_MAX: u32 = u32::MAX;

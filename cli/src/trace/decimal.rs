@@ -2,8 +2,9 @@
 //!
 //! The crate `rust_decimal` is not used, because it rounds beyond 28 digits and does not report it.
 
-/// The number of digits that are stored. Times and costs need 16 digits. Digits after the 36th
-/// cannot change a number that is rounded down to whole units.
+/// The maximum number of significant digits that are stored; they fit into a `u128`. A valid time
+/// or cost has at most 16 digits before its point. So the digits after the 36th digit are part of
+/// the fraction, which is dropped when the number is rounded down.
 const DIGITS: u32 = 36;
 
 /// The number `digits · 10^exponent`, with its sign.
@@ -12,15 +13,15 @@ pub(super) struct Decimal {
     negative: bool,
     digits: u128,
     exponent: i32,
-    /// Whether a digit other than 0 was dropped after the stored digits.
+    /// Whether a digit other than 0 follows the stored digits. Such a digit is not stored.
     dropped: bool,
 }
 
-/// A number that is scaled and rounded down.
+/// The result of scaling a number and rounding it down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whole {
     Negative,
-    /// The rounded number, and whether rounding did not change it.
+    /// The rounded number. `exact` is `true` if rounding did not change the number.
     Number {
         floor: u64,
         exact: bool,
@@ -110,7 +111,8 @@ fn small_integer(text: &[u8]) -> Option<i32> {
         .map(|size| sign * size)
 }
 
-/// Parses a whole number of 1 to 18 digits without a sign. This is the usual case, and it is fast.
+/// Parses a whole number of 1 to 18 digits without a sign. This function is the fast path for usual
+/// numbers.
 #[inline]
 pub(super) fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 18 {

@@ -22,13 +22,13 @@ struct Inner {
 pub enum ErrorKind {
     /// An input cannot be opened, read or decompressed.
     Unreadable,
-    /// An input has no known format.
+    /// The format of an input is unknown.
     UnknownFormat,
     /// An input does not have a field that the options name or that the reader needs.
     UnknownField,
     /// No field of the input is known to be the subject, and the options do not name a field.
     UnknownSubject,
-    /// Times are plain numbers, and their size does not determine their unit.
+    /// Times are plain numbers, and their unit cannot be derived from their size.
     UnclearUnit,
     /// A line is malformed, and the options are strict.
     Malformed,
@@ -50,7 +50,7 @@ impl Error {
         Self { inner: Box::new(Inner { kind, message, source: Some(source) }) }
     }
 
-    /// Returns this error with a place in front of its message.
+    /// Returns this error with a prefix before its message, such as the name of the input.
     pub(super) fn at(mut self, place: impl fmt::Display) -> Self {
         self.inner.message = format!("{place}: {}", self.inner.message);
         self

@@ -103,7 +103,7 @@ pub(super) fn value(bytes: &[u8]) -> String {
 }
 
 fn escaped(c: char) -> String {
-    // In addition to control characters, the marks that change the direction of writing are
+    // In addition to control characters, the characters that change the direction of text are
     // escaped.
     let turns =
         matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -26,14 +26,17 @@ pub struct Options {
     pub by: By,
     /// The cost of a request.
     pub cost: Cost,
-    /// The fields that add to the cost, and are known only when a request ends. If there are such
-    /// fields, the other part of the cost is 0 by default instead of 1.
+    /// The fields whose sum is the late cost, the part of the cost that is known only when a
+    /// request ends. If there are such fields and `cost` is not set, the other part of the cost is
+    /// 0.
     pub late_cost: Vec<String>,
-    /// The field with the time. By default, it is the first field with a usual name.
+    /// The field with the time. By default, it is the first field that has a usual name of a time
+    /// field.
     pub time: Option<String>,
-    /// The unit of times that are plain numbers. By default, it follows from their size.
+    /// The unit of times that are plain numbers. By default, the size of the first number in the
+    /// input determines the unit.
     pub time_unit: Option<TimeUnit>,
-    /// The format of all inputs. By default, it is detected for each input.
+    /// The format of all inputs. By default, the reader detects the format of each input.
     pub format: Option<Format>,
     /// A pattern of the lines, instead of a format.
     pub pattern: Option<Pattern>,
@@ -50,8 +53,8 @@ pub enum By {
     Auto,
     /// The client's address.
     Ip,
-    /// The name of the user. In an access log, this is the third field. Lines without a user have
-    /// `-` there. They are counted and skipped.
+    /// The name of the user, which is the third field of an access log. If it is `-`, the line has
+    /// no user, and the reader counts and skips it.
     User,
     /// All requests together are one subject, called `all`.
     All,
@@ -65,7 +68,7 @@ pub enum Cost {
     /// Every request costs 1.
     #[default]
     One,
-    /// The sum of these fields (`bytes` in an access log).
+    /// The sum of these fields, such as `bytes` in an access log.
     Fields(Vec<String>),
 }
 
@@ -118,9 +121,9 @@ pub enum Format {
     Pattern,
 }
 
-/// A regular expression that splits a line into fields. The named groups are the fields: `time` is
-/// the time, and `ip` or `subject` is the subject, unless the options name another field. A group
-/// `cost`, if there is one, is the cost.
+/// A regular expression that splits a line into fields. Each named group is a field. The group
+/// `time` is the time, and `ip` or `subject` is the subject, unless the options name another field.
+/// A group `cost`, if there is one, is the cost.
 ///
 /// ```
 /// use tidegate::trace::Pattern;
@@ -171,8 +174,8 @@ pub enum Order {
     /// The order of time. Records with the same time stay in the order of the input.
     #[default]
     Time,
-    /// The order of the input, with a clock that never decreases: a late record gets the latest
-    /// time before it.
+    /// The order of the input, with a clock that never decreases. A record that is earlier than a
+    /// previous record gets the latest previous time.
     File,
 }
 
@@ -246,7 +249,7 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Implements `FromStr` and `Display` with the words of the command line.
+/// Implements `FromStr` and `Display` of an option with the words of the command line.
 macro_rules! words {
     ($($option:ty: $what:literal;)+) => {$(
         impl FromStr for $option {
@@ -264,7 +267,7 @@ macro_rules! words {
         impl fmt::Display for $option {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let value = self.to_possible_value();
-                // Only the format of a pattern is not a word of the command line.
+                // Only `Format::Pattern` has no word on the command line.
                 f.write_str(value.as_ref().map_or("pattern", PossibleValue::get_name))
             }
         }

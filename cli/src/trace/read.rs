@@ -33,7 +33,7 @@ pub fn replay_in_order<S: Sink>(
     let mut pass = Pass::new(options, &inputs);
     if pass.read_all(&mut inputs, &mut replay)? == Flow::StartOver {
         pass = Pass::new(options, &inputs);
-        // This pass collects the records, so it does not end early.
+        // The second pass collects all records, so it never requests another pass.
         let _ = pass.read_all(&mut inputs, &mut replay)?;
     }
     let sorted = replay.sorts();
@@ -134,8 +134,8 @@ impl<'o> Pass<'o> {
         Ok(flow)
     }
 
-    /// Reads until the first line that is not blank is complete, because the reader detects the
-    /// format by this line. Lines that are too long are skipped.
+    /// Reads until the buffer contains the whole first line that is not blank, because the reader
+    /// detects the format by this line. Lines that are too long are skipped.
     fn first_line<S: Sink>(
         &mut self,
         lines: &mut Lines<'_>,

@@ -14,7 +14,8 @@ pub struct Record {
     /// order of the first records of the subjects, so they can be used as indices.
     pub subject: u32,
     /// The part of the cost that is known only when the request ends.
-    // This field fills the space after the subject, so a record is not larger than without it.
+    // `late_cost` uses four bytes that would otherwise be padding after `subject`, so it does not
+    // make a record larger.
     pub late_cost: u32,
     /// The cost; at most [`COST_MAX`](super::COST_MAX).
     pub cost: u64,
@@ -29,11 +30,12 @@ pub trait Sink {
     ///
     /// # Errors
     ///
-    /// An error ends the replay, and the replay returns it.
+    /// If the sink returns an error, the replay ends and returns this error.
     fn record(&mut self, record: Record, subjects: &Subjects) -> Result<(), Self::Error>;
 
-    /// Removes all records so far. The input is not sorted by time, and all records follow again
-    /// from the first. Subjects keep their numbers. This is called at most once.
+    /// Removes all records that the sink has received. The reader calls this at most once, when it
+    /// detects that the input is not sorted by time. Then it sends all records again, in the order
+    /// of time. Subjects keep their numbers.
     fn restart(&mut self);
 
     /// Receives the progress, at most a few hundred times per second.
@@ -70,7 +72,8 @@ pub struct Summary {
     pub records: u64,
     /// The number of malformed lines.
     pub malformed: u64,
-    /// The number of lines whose subject is `-` or empty. They are not sent.
+    /// The number of lines whose subject is `-` or empty. The reader does not send them to the
+    /// sink.
     pub without_subject: u64,
     /// The first few malformed lines.
     pub first_malformed: Vec<MalformedLine>,

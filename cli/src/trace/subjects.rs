@@ -1,5 +1,3 @@
-//! The table of subjects. Each different subject is stored once and has a number.
-
 use std::fmt;
 use std::hash::BuildHasher;
 
@@ -8,10 +6,10 @@ use hashbrown::HashTable;
 
 use crate::trace::error::{Error, ErrorKind};
 
-/// Returns all subjects, in the order of their numbers.
+/// A table of subjects. Each different subject is stored once and has a number.
 ///
-/// The bytes of all subjects are concatenated in one arena, and a hash table of numbers finds them.
-/// The hash has a random seed, so that a log cannot be written to make it slow.
+/// The bytes of all subjects are concatenated in one vector, and a hash table finds the number of a
+/// subject. The hash has a random seed, so that no log can be written that causes many collisions.
 #[derive(Default)]
 pub struct Subjects {
     bytes: Vec<u8>,
@@ -33,8 +31,8 @@ impl Subjects {
         self.ends.is_empty()
     }
 
-    /// Returns the subject with a number, as the input writes it, or `None` if there is no such
-    /// number.
+    /// Returns the subject with this number, as the input writes it. Returns `None` if there is no
+    /// such number.
     #[must_use]
     pub fn get(&self, number: u32) -> Option<&[u8]> {
         name_of(&self.bytes, &self.ends, number)

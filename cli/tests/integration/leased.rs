@@ -1,5 +1,5 @@
-//! Leases on several nodes: the requests that they deny too early, the requests that they must not
-//! admit, and the calls that they save.
+//! Tests the replay on several nodes with leases: the requests that the nodes deny too early, the
+//! limit that they must not exceed, and the calls to the store that they save.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ const SECOND: u64 = 1_000_000;
 /// A time at which a minute begins, in microseconds.
 const MINUTE: u64 = 1_700_000_040 * SECOND;
 
-/// The time in microseconds, the subject and the cost.
+/// A request: its time in microseconds, its subject and its cost.
 type Request = (u64, u8, u64);
 
 fn leasing(nodes: u16) -> Leasing {
@@ -37,7 +37,8 @@ fn leasing(nodes: u16) -> Leasing {
     }
 }
 
-/// Replays without leases and with leases. Returns the reports of each policy, in this order.
+/// Replays the requests without leases and with leases. Returns both reports of each policy, the
+/// report without leases first.
 fn replay(
     requests: &[Request],
     policies: &[&str],
@@ -66,7 +67,8 @@ fn replay(
     reports.inspect(|(without, with)| check(without, with, free)).collect()
 }
 
-/// Checks the properties of each replay with `free` requests of cost 0.
+/// Checks equations and bounds that hold in every replay. `free` is the number of requests with a
+/// cost of 0.
 fn check(without: &PolicyReport, with: &LeasedRun, free: u64) {
     assert_eq!(with.policy, without.policy);
     assert_eq!(with.denied_without, without.denied);
@@ -84,7 +86,7 @@ fn replay_one(requests: &[Request], policy: &str, leasing: Leasing) -> LeasedRun
     replay(requests, &[policy], leasing, Order::Time).remove(0).1
 }
 
-/// Returns requests of one subject, `micros` microseconds apart.
+/// Returns `count` requests of one subject, `micros` microseconds apart.
 fn every(micros: u64, count: u64) -> Vec<Request> {
     (0..count).map(|n| (MINUTE + n * micros, 0, 1)).collect()
 }
@@ -94,7 +96,7 @@ fn far_below_the_limit_nothing_is_denied_and_hot_subjects_hardly_go_to_the_store
     for policy in ["fixed-window 10000000/1m", "token-bucket 1000000/1s", "gcra 1000000/1s"] {
         let run = replay_one(&every(50, 20_000), policy, leasing(8));
         assert_eq!((run.admitted, run.denied), (20_000, 0), "{policy}");
-        // On each node, 32 requests make the subject hot.
+        // Each node sends 32 requests to the store before it leases chunks.
         assert!((19_000..=20_000 - 8 * 32).contains(&run.from_chunks), "{run:?}");
         assert!(run.store_calls < 1_000, "{run:?}");
     }
@@ -102,7 +104,7 @@ fn far_below_the_limit_nothing_is_denied_and_hot_subjects_hardly_go_to_the_store
 
 #[test]
 fn a_subject_that_is_not_hot_goes_to_the_store_as_without_leases() {
-    // Each node gets 31 requests per second.
+    // Each node gets 31 requests of the subject per second, but would lease chunks only after 32.
     let run =
         replay_one(&every(SECOND.div_ceil(8 * 31), 2_000), "fixed-window 10000/1m", leasing(8));
     assert_eq!((run.store_calls, run.from_chunks, run.chunks), (2_000, 0, 0));
@@ -126,12 +128,14 @@ fn eight_nodes_deny_little_too_early_when_the_limit_arrives() {
     let run = replay_one(&every(2_500, 24_000), "fixed-window 24000/1m", leasing(8));
     assert!(run.chunks > 100, "{run:?}");
     assert!(run.denied_too_early <= 24_000 / 200, "{run:?}");
-    // With large chunks, one node holds an amount that another node needs.
+    // With the share 1/1, a chunk can be the whole remaining amount. Then one node holds an amount
+    // that another node needs.
     let greedy = Leasing { share: "1/1".parse().unwrap(), ..leasing(8) };
     let greedy = Leasing { span: "10s".parse().unwrap(), ..greedy };
     let run = replay_one(&every(500, 12_000), "fixed-window 10000/1m", greedy);
     assert!(run.denied_too_early > 0, "{run:?}");
-    // The unused parts of chunks are returned, so that later requests are admitted.
+    // The nodes return the unused parts of their chunks, so later requests are admitted that would
+    // be denied without leases.
     assert!(run.admitted_instead > 0, "{run:?}");
     assert!(run.admitted <= 10_000, "{run:?}");
 }
@@ -164,7 +168,8 @@ fn the_order_of_the_lines_makes_no_difference_to_an_order_of_time() {
     let mut swapped = sorted.clone();
     swapped.chunks_mut(7).for_each(<[_]>::reverse);
     assert_eq!(replay(&swapped, &policies, leasing(8), Order::Time), expected);
-    // In the order of lines, the clock never decreases.
+    // With `Order::File`, a request that is earlier than a previous request gets the latest
+    // previous time.
     let by_line = replay(&swapped, &policies, leasing(8), Order::File);
     assert!(by_line.iter().all(|(_, run)| run.requests() == 5_000 && run.chunks > 0));
 }
@@ -192,8 +197,8 @@ fn gaps_of_years_are_jumped_over_and_leases_end_in_them() {
         assert!(run.chunks > 0 || span == "1ms", "{span}: {run:?}");
         assert_eq!(run.granted, run.from_chunks + run.given_back + run.stranded, "{span}: {run:?}");
     }
-    // The unused parts that are returned within the window can be used. At the second burst, all
-    // chunks have ended.
+    // The second burst begins half a second after the first burst, when all chunks of 100 ms have
+    // ended. The nodes have returned the unused parts, so the second burst can use these parts.
     let short = Leasing { span: "100ms".parse().unwrap(), ..leasing(8) };
     let run = replay_one(&requests[..2_000], "fixed-window 2000/1d", short);
     assert!(run.chunks > 0 && run.denied_too_early <= 10, "{run:?}");
@@ -201,7 +206,7 @@ fn gaps_of_years_are_jumped_over_and_leases_end_in_them() {
 
 #[test]
 fn a_log_has_the_same_result_each_time() {
-    // The requests have 60 hot and cold subjects, and bursts.
+    // The requests come in two bursts, from 60 subjects. The nodes lease chunks for some subjects.
     let requests: Vec<Request> = (0..8_000_u64)
         .map(|n| (MINUTE + n * 150 + n / 4_000 * SECOND, (n * n % 97 % 60) as u8, 1 + n % 3))
         .collect();
@@ -236,7 +241,8 @@ fn no_requests_make_an_empty_report() {
 }
 
 prop_compose! {
-    /// Requests of up to three subjects. Most of them are close together.
+    /// Generates requests of up to three subjects. Most requests follow the previous request within
+    /// 2 ms.
     fn requests()(
         requests in prop::collection::vec(
             (prop_oneof![8 => 0..2_000_u64, 2 => 0..300_000_u64, 1 => 0..3 * SECOND], 0..3_u8, 0..4_u64),
@@ -275,7 +281,8 @@ proptest! {
         let window = format!("fixed-window {limit}/1s");
         let bucket = format!("token-bucket {per_second}/1s burst {limit}");
         let runs = replay(&requests, &[&window, &bucket], leasing, Order::Time);
-        // The maximum that a window can admit: the costs of its requests, or the limit.
+        // In each window, the policy admits at most its limit, and at most the sum of the costs of
+        // the requests in this window.
         let mut windows: HashMap<(u8, u64), u64> = HashMap::new();
         let mut times: HashMap<u8, (u64, u64)> = HashMap::new();
         for (time, subject, cost) in requests {
@@ -322,7 +329,7 @@ fn bad_settings_are_usage_errors_that_name_the_value_and_the_bound() {
     }
 }
 
-/// This is the output in docs/guide/throughput.md.
+/// Checks that docs/guide/throughput.md contains the table that the program prints here.
 #[test]
 fn the_sample_of_a_shop_is_replayed_like_this() {
     let folder = tempfile::tempdir().unwrap();

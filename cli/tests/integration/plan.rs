@@ -1,4 +1,4 @@
-//! The output of `tidegate plan`, and its errors.
+//! Tests the output and the errors of `tidegate plan`.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::process::{Command, Output};

@@ -23,8 +23,9 @@ async fn number(server: &Redis, command: &[&str]) -> u64 {
     }
 }
 
-/// Returns the bytes that the server uses after the store has disconnected. The buffers of a busy
-/// connection are counted late and shrink late.
+/// Waits until the store has disconnected, and returns the bytes that the server uses. The server
+/// counts the buffers of a busy connection late and shrinks them late, so an open connection would
+/// change the result.
 async fn taken(server: &Redis) -> u64 {
     let number = async |field| server.info(field).await.unwrap().parse::<u64>().unwrap();
     let is_alone = async || (number("connected_clients").await <= 1).then_some(());
@@ -40,11 +41,11 @@ fn charge<'a>(policy: &'a Policy, subject: &'a str, names: &Names) -> Charge<'a>
     Charge::new(policy, subject).tenant(&"tenant"[..names.tenant_bytes])
 }
 
-/// Charges every subject `times` times, a tenth of a second apart. Returns the average bytes of a
-/// state: by MEMORY USAGE, and by the increase of the memory of the server.
+/// Charges every subject `times` times, a tenth of a second apart. Returns the bytes of a state as
+/// two averages: the result of MEMORY USAGE, and the increase of the server's memory.
 async fn measure(server: &Redis, policy: &Policy, names: &Names, times: u64) -> (u64, u64) {
-    // The number of states is so large that other memory hardly counts, and so small for logs that
-    // the test is fast.
+    // There are so many states that other memory hardly counts. For logs with many records, there
+    // are fewer states, so that the test is fast.
     let states = if times > 10 { 2_000 } else { 10_000 };
     server.command(&["FLUSHALL"]).await.unwrap();
     let clock = ManualClock::new(SystemClock::new().now());
@@ -53,7 +54,8 @@ async fn measure(server: &Redis, policy: &Policy, names: &Names, times: u64) -> 
         builder.response_timeout(PATIENCE).clock(clock.clone()).build().unwrap()
     };
     let subjects: Vec<String> = (0..states).map(subject).collect();
-    // The server knows the scripts before the states are written.
+    // Before the first measurement, the server must load the scripts, because their memory is not a
+    // part of the states.
     let first = [charge(policy, "before", names).cost(0)];
     store().decide_many(&[Call::acquire(&first), Call::acquire(&first)]).await;
     let before = taken(server).await;
@@ -111,7 +113,8 @@ async fn a_state_takes_what_is_planned_for_it_within_a_tenth() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// All states are in one slot, because the store is for one server.
+/// All states belong to one tenant and so are in one slot, because a `RedisStore` does not split a
+/// batch by slots.
 #[tokio::test]
 async fn a_state_on_a_node_of_a_cluster_takes_what_is_planned_within_a_tenth() {
     let server = Redis::builder().config("cluster-enabled", "yes").start().await.unwrap();
@@ -140,7 +143,8 @@ async fn a_state_on_a_node_of_a_cluster_takes_what_is_planned_within_a_tenth() {
 async fn a_log_that_stays_full_takes_at_most_what_is_said_of_it() {
     let server = Redis::start().await.unwrap();
     let names = Names { prefix: "tidegate".into(), tenant_bytes: 0, subject_bytes: 20 };
-    // At any time, the log contains 50 records, which is its maximum.
+    // In each window of 5 s, 50 requests arrive. So the log always contains 50 records, which is
+    // its maximum.
     let policy: Policy = "api: sliding-log 50/5s".parse().unwrap();
     let (planned, busy) = (
         state_bytes(&policy, &names, None, false),

@@ -1,4 +1,4 @@
-//! The program as a user sees it: its output, its exit codes, its pipes.
+//! Tests the program as a user sees it: its output, its exit codes, its pipes.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,8 @@ fn tidegate(arguments: &[&str], input: &[u8]) -> Output {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
-    // If the program ends before it has read all input, the test does not fail here.
+    // If the program ends before it has read all input, the write fails. The helper ignores this
+    // error.
     let feeder = std::thread::spawn(move || stdin.write_all(&input).is_ok());
     let output = child.wait_with_output().unwrap();
     feeder.join().unwrap();
@@ -38,8 +39,8 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Returns ten requests of one address within one second, and one request of another address a
-/// minute later.
+/// Returns a log with ten requests of one address within one second, and one request of another
+/// address a minute later.
 fn log() -> Vec<u8> {
     let line = |ip: &str, time: &str| {
         format!("{ip} - - [17/May/2015:{time} +0000] \"GET / HTTP/1.1\" 200 7\n")
@@ -201,7 +202,7 @@ fn bad_input_ends_with_1_and_names_the_file() {
             "/nowhere/access.log: cannot be opened: No such file",
         ),
         (&["replay", "."], b"", ".: cannot be read: Is a directory"),
-        // This frame has a window of 2 GiB.
+        // This zstd frame requires a window of 2 GiB, which the decoder refuses.
         (&["replay", "-"], b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00", "unpacked: "),
         (&["replay", "-"], b"\x1f\x8b\x08\x00", "standard input: the gzip data stops"),
         (&["replay", "-", "--cost", "tokens"], b"time,ip\n2020-01-01,a\n", "ip"),
@@ -313,7 +314,7 @@ fn an_input_is_never_overwritten() {
         assert_eq!(std::fs::read(&input).unwrap(), log(), "{arguments:?}");
         assert!(!std::path::Path::new(&new).exists(), "{arguments:?}");
     }
-    // The shell opened the log as standard input.
+    // The log is the standard input, as in `tidegate replay - <access.log`.
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(["replay", "-", "--html", &input])
         .stdin(std::fs::File::open(&input).unwrap())
@@ -321,7 +322,7 @@ fn an_input_is_never_overwritten() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert_eq!(std::fs::read(&input).unwrap(), log());
-    // Existing files can be overwritten, and two options can write to the same device.
+    // The program may overwrite existing files, and two options may write to the same device.
     for outputs in [
         ["--html", &other, "--decisions", &new],
         ["--html", "/dev/null", "--decisions", "/dev/null"],
@@ -348,8 +349,8 @@ fn a_name_of_a_file_does_not_steer_the_terminal() {
     }
 }
 
-/// This test describes a defect: all requests were limited as one subject, and only one word of the
-/// report showed it.
+/// Regression test: if no field was known to be the subject, all requests were limited as one
+/// subject. Only one word of the report showed it.
 #[test]
 fn a_subject_is_never_guessed_in_silence() {
     let csv = b"time,who\n2026-05-01,a\n2026-05-01,b\n";

@@ -1,4 +1,5 @@
-//! `tidegate scripts` prints the scripts that a server executes, and `redis-cli` can execute them.
+//! Tests that `tidegate scripts` prints the scripts that a server executes, and that `redis-cli`
+//! can execute them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +23,7 @@ fn printed(arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Returns the names and the hashes of the list.
+/// Returns the names and the hashes of all scripts that `tidegate scripts` lists.
 fn listed() -> Vec<(String, String)> {
     let name_and_hash = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();
@@ -47,9 +48,10 @@ async fn a_server_gives_each_printed_script_the_hash_of_the_list() {
         "batch",
         "batch_lapse",
     ];
-    // Each script has a variant for calls with an id, and a variant that makes a hold. All scripts
-    // but the logs have a variant that settles a hold of a single charge. One script is for the
-    // usual batch, and two scripts settle any other hold.
+    // Each script has a variant for calls with an id (`_id`), and a variant that makes a hold
+    // (`_hold`). The scripts of all algorithms except the logs have a variant that settles the hold
+    // of a single charge (`_settle`). `batch_single` executes the usual batch, and `batch_settle`
+    // and `batch_lapse_settle` settle all other holds.
     let all: Vec<_> = ["", "_id", "_hold"]
         .iter()
         .flat_map(|variant| plain.iter().map(move |name| format!("{name}{variant}")))
@@ -91,7 +93,7 @@ fn a_name_that_is_no_script_is_bad_usage_and_the_names_are_shown() {
     assert_eq!(tidegate(&["--subject", "alice"]).status.code(), Some(2));
 }
 
-/// The printed command charges what a store charges: its third call is denied.
+/// The printed command decides as a store would: with a limit of 2, the third call is denied.
 #[tokio::test]
 async fn the_printed_command_runs_in_a_shell() {
     let server = Redis::start().await.unwrap();
@@ -107,8 +109,9 @@ async fn the_printed_command_runs_in_a_shell() {
     }
 }
 
-/// Runs the command, and returns whether the call was admitted. The output is the written value, or
-/// an outcome of 0 after a byte 0, the time and another byte 0.
+/// Runs the command, and returns `true` if the call was admitted. If the first byte of the output
+/// is not 0, the output is the written value, and the call was admitted. Otherwise, the byte at
+/// index 9 is the outcome, and 0 means admitted.
 fn outcome(folder: &Path, command: &str) -> bool {
     let output = Command::new("sh").args(["-c", command]).current_dir(folder).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));

@@ -1,5 +1,5 @@
-//! Costs that are known only when a request ends: the requests that the three ways admit, and their
-//! accuracy.
+//! Tests the replay of late costs, which are known only when a request ends: the requests that are
+//! admitted in each of the three ways, and the overshoot and the idle amounts.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,8 +19,8 @@ use tidegate_core::Policy;
 /// A time at which a minute begins, in seconds.
 const MINUTE: u64 = 1_700_000_040;
 
-/// The time in microseconds, the subject, the cost that is known at the beginning, and the late
-/// cost.
+/// A request: its time in microseconds, its subject, the cost that is known at its beginning, and
+/// its late cost.
 type Request = (u64, u8, u64, u32);
 
 fn settling(estimate: Option<u64>) -> Settling {
@@ -64,8 +64,8 @@ fn ways(requests: &[Request], policy: &str, settling: Settling) -> [SettlingRun;
     runs.try_into().expect("three")
 }
 
-/// Returns the admitted and denied requests and their costs, the overshoot and its part by overage,
-/// the falsely denied requests, and the idle amounts.
+/// Returns the numbers of a run: the admitted and denied requests and their costs, the overshoot
+/// and the part that overage causes, the falsely denied requests, and the idle amounts.
 fn numbers(run: &SettlingRun) -> [u64; 9] {
     [
         run.admitted,
@@ -80,8 +80,8 @@ fn numbers(run: &SettlingRun) -> [u64; 9] {
     ]
 }
 
-/// Returns four requests in one minute. They run 2, 4, 4 and 0.5 seconds, and cost 30, 60, 50 and
-/// 10.
+/// Returns four requests in one minute. They begin at 0, 1, 3 and 6 s, run for 2, 4, 4 and 0.5 s,
+/// and cost 30, 60, 50 and 10.
 fn four() -> Vec<Request> {
     let at = |seconds: u64| (MINUTE + seconds) * 1_000_000;
     vec![(at(0), 0, 10, 20), (at(1), 0, 20, 40), (at(3), 0, 10, 40), (at(6), 0, 5, 5)]
@@ -90,21 +90,24 @@ fn four() -> Vec<Request> {
 #[test]
 fn an_example_that_can_be_followed_by_hand() {
     let [check, fixed, _] = ways(&four(), "fixed-window 100/1m", settling(None));
-    // The charges are 30 at 2 s, 60 at 5 s, 10 at 6.5 s and 50 at 7 s. The limit always has an
-    // amount left, but 150 are used.
+    // At the beginning of each request, the limit of 100 has an amount left, so all four requests
+    // are admitted. The charges are 30 at 2 s, 60 at 5 s, 10 at 6.5 s and 50 at 7 s, which is 150
+    // in total.
     assert_eq!(numbers(&check), [4, 0, 150, 0, 50, 0, 0, 0, 0]);
-    // 50 of 100 are held for the first request, so the 60 of the second request do not fit,
-    // although only 30 of the 50 will be used. After 2 s, 30 are used, and 50 are held for the
-    // third request. Then 45 do not fit, although 10 would fit. The first request held 20 too much
-    // for 2 s, and all requests ended after 7 s.
+    // A request holds its known cost and 40, the maximum late cost. The first request holds 50. The
+    // second needs a hold of 60 and is denied, although the costs of 30 and 60 would fit. The first
+    // request is settled at 30, and the third holds 50. The fourth needs a hold of 45 and is
+    // denied, although its cost of 10 would fit. In the first 2 of 7 s, the idle amount is 20.
     assert_eq!(numbers(&fixed), [2, 2, 80, 70, 0, 0, 2, 40, 6]);
 }
 
 #[test]
 fn estimates_that_are_too_low_are_charged_later_and_overshoot_by_as_much() {
     let [_, fixed, _] = ways(&four(), "fixed-window 100/1m", settling(Some(10)));
-    // The holds are 20, 30 and 20, and the costs are 30, 60 and 50. The differences are charged at
-    // 2 s and 5 s, so that the fourth request does not fit.
+    // The first three requests hold 20, 30 and 20, and cost 30, 60 and 50. They end at 2, 5 and
+    // 7 s, and then the differences of 10, 30 and 30 are charged. When the fourth request arrives
+    // at 6 s, 20 + 30 + 20 + 10 + 30 = 110 are charged, so the limit of 100 denies the request.
+    // Finally, 140 are charged, which is 40 above the limit.
     assert_eq!((fixed.admitted, fixed.overshoot, fixed.overshoot_of_overage), (3, 40, 40));
     assert_eq!((fixed.overage, fixed.idle_cost_seconds), (10 + 30 + 30, 0));
 }
@@ -112,7 +115,8 @@ fn estimates_that_are_too_low_are_charged_later_and_overshoot_by_as_much() {
 #[test]
 fn requests_end_before_others_begin_at_the_same_instant() {
     let at = |seconds: u64| (MINUTE + seconds) * 1_000_000;
-    // The first request holds 100. It ends after 1 s and has used 10.
+    // Each request holds 90 and uses 10 within 1 s. The second request fits only after the first
+    // has been settled.
     let requests = [(at(0), 0, 0, 10), (at(1), 0, 0, 10)];
     let [_, fixed, _] = ways(&requests, "fixed-window 100/1m", settling(Some(90)));
     assert_eq!((fixed.admitted, fixed.falsely_denied), (2, 0));
@@ -123,13 +127,15 @@ fn requests_end_before_others_begin_at_the_same_instant() {
 
 #[test]
 fn a_learned_estimate_begins_as_the_fixed_one_and_then_holds_little_too_much() {
-    // Every 2 s, a request starts that runs 1 s. It uses 10, and every tenth request uses 15.
+    // A request starts every 2 s. It runs for 1 s and has a late cost of 10. Every tenth request
+    // runs for 1.5 s and has a late cost of 15.
     let request = |n: u64| ((MINUTE + 2 * n) * 1_000_000, 0, 5, if n % 10 == 9 { 15 } else { 10 });
     let requests: Vec<Request> = (0..100).map(request).collect();
     let [_, fixed, learned] = ways(&requests, "sliding-log 100000/1m", settling(Some(1_000)));
     assert_eq!((fixed.admitted, fixed.overage, fixed.overshoot), (100, 0, 0));
     assert_eq!(fixed.idle_cost_seconds, 90 * 990 + 10 * (985 * 3 / 2) + 5);
-    // The first 30 requests hold 1,000. After that, 9 of 10 requests use no more than 10.
+    // The estimate for the first 30 requests is 1,000. Then the estimate is 10, because 9 of 10
+    // late costs are at most 10.
     assert_eq!((learned.admitted, learned.overage), (100, 7 * 5));
     assert_eq!(learned.idle_cost_seconds, 27 * 990 + 3 * (985 * 3 / 2) + 2);
 }
@@ -139,7 +145,8 @@ fn subjects_are_limited_apart_and_a_block_is_no_false_denial() {
     let at = |seconds: u64| (MINUTE + seconds) * 1_000_000;
     let requests = [(at(0), 0, 50, 10), (at(1), 1, 60, 10), (at(2), 0, 50, 10), (at(50), 0, 1, 1)];
     let [_, fixed, _] = ways(&requests, "fixed-window 100/1m block 30m", settling(None));
-    // The third request costs 60, but only 40 remain, so its subject is blocked.
+    // The third request costs 60, but only 40 remain. So it is denied, and its subject is blocked
+    // when the fourth request arrives.
     assert_eq!((fixed.admitted, fixed.denied, fixed.falsely_denied), (2, 2, 0));
     let [_, fixed, _] = ways(&requests, "fixed-window 100/1m", settling(None));
     assert_eq!((fixed.admitted, fixed.denied, fixed.falsely_denied), (3, 1, 0));
@@ -182,8 +189,8 @@ const POLICIES: [&str; 10] = [
 ];
 
 prop_compose! {
-    /// Requests of up to three subjects that run for up to 40 s. The times between them are seconds
-    /// or microseconds.
+    /// Generates requests of up to three subjects that run for up to 40 s. The times between
+    /// requests are up to 4 µs or up to 5 s.
     fn requests()(
         requests in prop::collection::vec(
             (prop_oneof![0..5_u64, 0..5_000_000_u64], 0..3_u8, 1..300_u64, 1..400_u32), 1..60,
@@ -196,7 +203,8 @@ prop_compose! {
 }
 
 proptest! {
-    // Each case opens some hundred stores with room for millions of subjects.
+    // The number of cases is small, because each case opens about 200 stores with room for millions
+    // of subjects.
     #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
@@ -212,16 +220,18 @@ proptest! {
                 match run.way {
                     Way::Check => prop_assert_eq!((run.overage, run.idle_cost_seconds), (0, 0)),
                     Way::Fixed if is_upper_bound => {
-                        // An interval begins when a full bucket is charged. The meter is full more
-                        // often than the policy, so its refill can be later than the refill of the
-                        // policy.
+                        // The interval of a bucket begins when a full bucket is charged. The meter
+                        // charges less than the policy holds, so its bucket is full more often, and
+                        // its refill can be later than the refill of the policy. Then the meter
+                        // shows an overshoot of up to one refill.
                         let is_by_interval = run.policy.ends_with("by-interval");
                         let max_overshoot = if is_by_interval { 300 } else { 0 };
                         prop_assert!(run.overshoot <= max_overshoot, "{}: {}", run.policy, run.overshoot);
                         prop_assert_eq!(run.overage, 0);
                     }
-                    // An overage can begin a window or an interval, so that they differ between the
-                    // meter and the policy.
+                    // In the policy, the charge of an overage can begin a window or an interval. In
+                    // the meter, the window or interval can begin at another time, so the overshoot
+                    // has no exact bound.
                     _ if run.policy.ends_with("anchored") || run.policy.ends_with("by-interval") => {}
                     _ => {
                         prop_assert_eq!(run.overshoot, run.overshoot_of_overage, "{}", run.policy);
@@ -233,8 +243,8 @@ proptest! {
     }
 }
 
-/// Replays ten minutes of three users of a language model. The file is generated. It has the format
-/// of the traces of the Azure Public Dataset, and one more column.
+/// Replays ten minutes of three users of a language model. The log is generated. It has the format
+/// of the traces of the Azure Public Dataset, and an additional column for the user.
 #[test]
 fn the_sample_of_a_language_model_is_replayed_like_this() {
     let sample = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../samples");

@@ -1,5 +1,5 @@
-//! A replay whose states are on a Redis Cluster has the same result as a replay in memory, and
-//! deletes its keys.
+//! Tests that a replay whose states are on a Redis Cluster has the same result as a replay in
+//! memory, and deletes its keys.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,7 +12,8 @@ use std::process::{Command, Output, Stdio};
 
 use tidegate_test_servers::{Cluster, Redis, Reply};
 
-/// Runs the program. The input fits into the pipe.
+/// Runs the program with this input. The input is smaller than the buffer of the pipe, so the write
+/// does not block.
 fn run(store: &str, more: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(["replay", "-", "--time-unit", "s", "--limit", "3/20s", "--store", store])
@@ -30,7 +31,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Returns the URL of the whole cluster.
+/// Returns a URL that names all nodes of the cluster.
 fn url(nodes: &[Redis]) -> String {
     let nodes: Vec<String> =
         nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
@@ -48,7 +49,7 @@ async fn keys_and_writes(cluster: &Cluster) -> Vec<(i64, u64)> {
     all
 }
 
-/// Returns requests of so many subjects that each node has some of them.
+/// Returns requests of enough subjects that each node stores some of them.
 fn lines() -> String {
     let mut lines = "time,ip\n".to_owned();
     for time in 0..40 {
@@ -62,7 +63,8 @@ fn lines() -> String {
 #[tokio::test]
 async fn the_result_is_that_in_memory_and_nothing_is_left_on_any_node() {
     let cluster = Cluster::start().await.unwrap();
-    // One node is enough to find the others.
+    // The URL names all nodes or only one node, because the store finds the other nodes through any
+    // node.
     for url in [url(cluster.nodes()), url(&cluster.nodes()[1..2])] {
         for format in [&[][..], &["--json"]] {
             let [memory, there] = ["memory", &url].map(|store| run(store, format, &lines()));

@@ -1,5 +1,5 @@
-//! A replay whose states are on a Redis has the same result as a replay in memory, and deletes its
-//! keys.
+//! Tests that a replay whose states are on a Redis has the same result as a replay in memory, and
+//! deletes its keys.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,7 +22,8 @@ fn start(arguments: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Runs the program. The input fits into the pipe.
+/// Runs the program with this input. The input is smaller than the buffer of the pipe, so the write
+/// does not block.
 fn run(arguments: &[&str], input: &str) -> Output {
     let mut child = start(arguments);
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
@@ -47,11 +48,13 @@ fn with(store: &str) -> Vec<&str> {
     [&ARGUMENTS[..], &["--store", store]].concat()
 }
 
-/// Starts a replay that has decided a part of its input and waits for more.
+/// Starts a replay, and waits until the replay has decided a part of its input and needs more
+/// input.
 async fn begin(server: &Redis) -> (Child, ChildStdin) {
     let mut child = start(&with(&server.url()));
     let mut pipe = child.stdin.take().unwrap();
-    // The program reads a quarter of a MiB before it parses a line.
+    // The program reads a quarter of a MiB before it parses a line, so the test writes more than
+    // that.
     let line = |number: usize| format!("{number},{},{:9000}\n", ["a", "b"][number % 2], "");
     let lines: String = (0..40).map(line).collect();
     pipe.write_all(format!("time,ip,filler\n{lines}").as_bytes()).unwrap();
@@ -64,7 +67,8 @@ async fn begin(server: &Redis) -> (Child, ChildStdin) {
 async fn the_result_is_that_in_memory_and_nothing_is_left() {
     let server = Redis::start().await.unwrap();
     server.command(&["SET", "tidegate-replay", "of another program"]).await.unwrap();
-    // Unsorted lines cause a restart, which must be cleaned up too.
+    // The second input is not sorted, so the replay starts again. At the end, it must also delete
+    // the keys that it wrote before.
     for lines in [LINES, "time,ip\n12,a\n12,a\n11,a\n13,b\n12,a\n"] {
         for format in [&[][..], &["--json"]] {
             let [memory, redis] = ["memory".to_owned(), server.url()]
@@ -85,7 +89,7 @@ async fn a_result_is_shown_although_cleaning_up_fails_and_that_is_told() {
     let redis = run(&with(&server.url_for("limiter", "secret")), LINES);
     assert_eq!(redis.stdout, run(&with("memory"), LINES).stdout);
     assert_eq!(redis.status.code(), Some(0), "the result is whole");
-    // There are two subjects and six policies.
+    // The replay has written a key for each of two subjects and six policies.
     assert_eq!(keys(&server).await, 12);
     let told = stderr(&redis);
     assert!(told.contains("warning: ") && told.contains("misconfigured"), "{told}");
@@ -99,8 +103,8 @@ async fn a_result_is_shown_although_cleaning_up_fails_and_that_is_told() {
 #[tokio::test]
 async fn a_replay_that_fails_at_a_line_leaves_nothing() {
     let server = Redis::start().await.unwrap();
-    // The times decrease among the decided records and among the records that are collected to be
-    // sorted.
+    // The records before the malformed line are decided immediately in the first case, and
+    // collected to be sorted in the second.
     for lines in [format!("{LINES}never,a\n"), format!("{LINES}11,c\nnever,a\n")] {
         let redis = run(&[&with(&server.url())[..], &["--strict"]].concat(), &lines);
         assert_eq!(redis.status.code(), Some(1));
@@ -133,7 +137,8 @@ async fn a_server_that_is_gone_is_not_waited_for_to_clean_up() {
     let server = Redis::start().await.unwrap();
     let (child, mut pipe) = begin(&server).await;
     server.kill().await.unwrap();
-    // The program may have ended before it reads this line.
+    // If the program has ended before it reads this line, the write fails. The test ignores this
+    // error.
     let _ = pipe.write_all(b"99,c,\n");
     drop(pipe);
     let start = std::time::Instant::now();
@@ -143,7 +148,7 @@ async fn a_server_that_is_gone_is_not_waited_for_to_clean_up() {
     assert!(stderr(&redis).contains("warning: "), "{}", stderr(&redis));
 }
 
-/// This test describes a defect: the keys stayed until they expired, without a message.
+/// Regression test: after Ctrl-C, the keys stayed until they expired, and no message reported them.
 #[tokio::test]
 async fn ctrl_c_takes_away_what_was_written_even_while_waiting_for_input() {
     let server = Redis::start().await.unwrap();

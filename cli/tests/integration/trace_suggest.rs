@@ -1,10 +1,11 @@
-//! Compares the smallest limits with slow and obvious simulations: the limit never refuses a
-//! request, and a limit that is lower by one refuses a request.
+//! Compares the suggested limits with slow and simple simulations. In the simulation, the suggested
+//! limit refuses no request, and a limit that is lower by one refuses a request.
 
 use proptest::prelude::*;
 use tidegate::suggest::{Limits, MAX, Meters, TOTAL_MAX};
 
-/// Returns whether a request of a subject is refused. Each request is a time and a cost.
+/// A simulation of an algorithm. It returns `true` if the limit refuses one of the requests of a
+/// subject. Each request is a time and a cost.
 type Refuses = fn(&[(u64, u64)], window: u64, limit: u64) -> bool;
 
 fn fixed_window(requests: &[(u64, u64)], window: u64, limit: u64) -> bool {
@@ -41,7 +42,8 @@ fn sliding_counter(requests: &[(u64, u64)], window: u64, limit: u64) -> bool {
     })
 }
 
-/// The level has the unit 1/window, so that the refill of a microsecond is a whole number.
+/// Counts the level of the bucket in 1/`window` of a token, so that the refill in a microsecond is
+/// a whole number.
 fn token_bucket(requests: &[(u64, u64)], window: u64, limit: u64) -> bool {
     let full = limit * window;
     let mut level = full;
@@ -57,7 +59,7 @@ fn token_bucket(requests: &[(u64, u64)], window: u64, limit: u64) -> bool {
     })
 }
 
-/// Returns the smallest limit that never refuses a request. It tries all limits.
+/// Returns the smallest limit that never refuses a request. It tries the limits 0, 1, 2 and so on.
 fn smallest(refuses: Refuses, requests: &[(u64, u64)], window: u64) -> u64 {
     (0..u64::MAX).find(|&limit| !refuses(requests, window, limit)).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Checks of the numbers in a state that comes from outside of the process.
+//! Checks the numbers in a state that comes from outside of the process.
 
 use std::fmt::Display;
 
@@ -13,7 +13,7 @@ pub(super) fn at_most(name: impl Display, value: u64, bound: u64) -> Result<(), 
     Err(format!("{name} {value}; it must be at most {bound}"))
 }
 
-/// Checks a count or a debt. A state with a count or a debt of 0 is never stored.
+/// Checks a count or a debt. It must be at least 1, because a state without usage is never stored.
 pub(super) fn amount(name: impl Display, value: u64) -> Result<(), String> {
     if (1..=MAX_EXACT).contains(&value) {
         return Ok(());

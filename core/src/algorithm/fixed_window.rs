@@ -1,7 +1,7 @@
 //! Fixed window: at most `L` in each window of length `W`.
 //!
 //! A cost `c` is admitted if and only if `count + c ≤ L`, where `count` is the cost that was
-//! charged in the current window. Windows are half open: a request at the very end of a window
+//! charged in the current window. Windows are half open: a request at the exact end of a window
 //! belongs to the next window.
 //!
 //! [`Start`] says when windows start. Neighboring windows are independent, so up to `2·L` can be
@@ -129,8 +129,8 @@ impl Algorithm for FixedWindowRule {
         ((count > 0).then_some(State { count, ..state }), amount)
     }
 
-    /// Refunds the cost if the current window contains the charge, because a charge counts in full
-    /// until its window ends.
+    /// Refunds the cost if the charge was made in the current window. A charge counts in full until
+    /// its window ends, and not at all afterwards.
     fn undo(
         &self,
         state: &mut Option<State>,
@@ -181,8 +181,8 @@ impl PackedAlgorithm for FixedWindowRule {
     }
 }
 
-/// Returns the state if its window has not ended. A window stays the current window if the clock
-/// steps back to a time before its start.
+/// Returns the state if its window has not ended. If the clock steps back to a time before this
+/// window, the window stays the current window.
 #[inline(always)]
 fn current(state: Option<State>, now: u64) -> Option<State> {
     state.filter(|state| now < state.ends)

@@ -4,8 +4,9 @@
 //! are missing from a full bucket of capacity `B`. At the end of each period, the debt shrinks by
 //! `R`. It is never below 0.
 //!
-//! Periods are counted from the first charge to a full bucket until the bucket is full again. No
-//! fraction of a period is lost, regardless of the times of the requests.
+//! The first period begins with the first charge to a full bucket. Each further period begins
+//! exactly at the end of the previous period, until the bucket is full again. A request never
+//! restarts a period.
 //!
 //! Source: J. Turner, "New directions in communications" (1986), which describes a counter that is
 //! decremented periodically.
@@ -63,20 +64,20 @@ impl IntervalBucketRule {
         self.period.get()
     }
 
-    /// Returns the number of microseconds in which `tokens` are refilled, rounded down to whole
-    /// periods.
+    /// Returns the number of microseconds in which an empty bucket gets `tokens` tokens, rounded
+    /// down to whole periods.
     pub(crate) fn refill_time(&self, tokens: u64) -> u64 {
         (tokens / self.refill.get()).saturating_mul(self.period.get())
     }
 
-    /// Returns the maximum debt after a charge beyond the limit. A debt up to this maximum is
-    /// exact, and is refilled within [`MAX_SPAN`](crate::MAX_SPAN).
+    /// Returns the maximum debt after a charge beyond the limit. The state represents a debt up to
+    /// this maximum exactly, and the bucket refills it within [`MAX_SPAN`](crate::MAX_SPAN).
     fn max_debt(&self) -> u64 {
         (MAX_SPAN_MICROS / self.period).saturating_mul(self.refill.get()).min(MAX_EXACT)
     }
 
-    /// Returns the state at `now`, or `None` if the bucket is full. If `now` is before the start of
-    /// the period in the state, nothing is refilled.
+    /// Returns the state at `now`, or `None` if the bucket is full at `now`. If `now` is before the
+    /// start of the period in the state, no tokens are refilled.
     #[inline]
     fn at(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
@@ -85,7 +86,8 @@ impl IntervalBucketRule {
         (debt > 0).then_some(State { anchor: state.anchor + periods * self.period.get(), debt })
     }
 
-    /// Returns the time at which `tokens` are refilled if the period of a state began at `anchor`.
+    /// Returns the time at which the bucket has refilled `tokens` tokens, if its current period
+    /// began at `anchor`.
     #[inline]
     fn later(&self, anchor: u64, tokens: u64) -> u64 {
         anchor.saturating_add(tokens.div_ceil(self.refill.get()).saturating_mul(self.period.get()))
@@ -145,9 +147,12 @@ impl Algorithm for IntervalBucketRule {
     }
 
     /// Refunds the charge, less the tokens that were refilled between the charge and the last write
-    /// of the state, for the same reason as with [continuous refill](super::token_bucket). The last
-    /// of these refills was not after the start of the period in the state, and refills are at
-    /// least a period apart.
+    /// of the state. The undo of a [bucket with continuous refill](super::token_bucket) explains
+    /// the reason.
+    ///
+    /// `anchor` is the start of the period in which the state was last written, and `at` is the
+    /// time of the charge. Between the charge and the last write, the bucket was refilled at most
+    /// `(anchor − at) / period` times, rounded up.
     fn undo(
         &self,
         state: &mut Option<State>,
@@ -156,7 +161,8 @@ impl Algorithm for IntervalBucketRule {
         now: u64,
     ) -> Option<u64> {
         let (written, current) = ((*state)?, self.at(*state, now)?);
-        // After a charge at `at`, the period in the state never ends before `at`.
+        // A charge at the time `at` writes a state whose period ends after `at`. So if the period
+        // of the stored state ends at `at` or earlier, the state does not contain the charge.
         if at.saturating_sub(written.anchor) >= self.period.get() {
             return None;
         }

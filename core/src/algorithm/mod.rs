@@ -24,12 +24,12 @@
 //! | `recovers_at` | returns the time from which the state cannot be distinguished from no state |
 //!
 //! Times are in microseconds since 1970. The functions read no clock. They allocate nothing, except
-//! for the growth of a log. They do not panic on any state, because a state can come from outside
-//! of the process.
+//! when a log grows. They do not panic on any state, because a state can come from outside of the
+//! process.
 //!
 //! **Clocks that step back.** Each state contains the latest time (or window) at which it was
-//! written. A state is never moved back before this time. So a step back of the clock adds no
-//! quota, and delays a recovery by at most the length of the step.
+//! written. A call with an earlier time never moves the state back to that time. So a step back of
+//! the clock adds no quota, and delays a recovery by at most the length of the step.
 
 mod check;
 pub mod concurrent;

@@ -27,8 +27,9 @@ pub enum Rule {
     Concurrent(ConcurrentRule),
 }
 
-/// Evaluates an expression with the rule of any algorithm. A second expression can be given for
-/// logs and slots, because their states cannot be packed.
+/// Matches a rule, and evaluates the same expression for each algorithm. The caller can give
+/// another expression for the sliding log and for slots, because their states are never packed
+/// into two words.
 macro_rules! dispatch {
     ($rule:expr, |$any:ident| $expression:expr) => {
         dispatch!($rule, |$any| $expression, boxed $any => $expression)
@@ -65,7 +66,7 @@ impl Rule {
         dispatch!(self, |rule| rule.shape())
     }
 
-    /// Returns `true` if the rule can reserve a place for a later time. Only buckets can.
+    /// Returns `true` if the rule supports reservations. Only the rules of buckets do.
     #[must_use]
     pub fn can_reserve(&self) -> bool {
         fn can_reserve<A: Algorithm>(_: &A) -> bool {
@@ -74,8 +75,8 @@ impl Rule {
         dispatch!(self, |rule| can_reserve(rule))
     }
 
-    /// Returns the maximum number of records in a state. The state of a log has records; all other
-    /// states have none.
+    /// Returns the maximum number of records in a state. It is 0 for all algorithms except the
+    /// sliding log.
     #[must_use]
     pub fn max_records(&self) -> u64 {
         dispatch!(self, |rule| Algorithm::max_records(rule))

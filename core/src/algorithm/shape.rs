@@ -4,7 +4,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Start {
-    /// Windows start at multiples of their length since 1970, at the same time for all subjects.
+    /// Windows start at multiples of their length since 1970, so they start at the same time for
+    /// all subjects.
     Aligned,
     /// Windows start at multiples of their length since 1970, shifted by a phase. The phase depends
     /// on the subject, so that not all windows end at the same time.
@@ -13,9 +14,9 @@ pub enum Start {
     Anchored,
 }
 
-/// The algorithm of a policy, and the times on which the states of the policy depend. Two policies
-/// with the same name share states if their shapes are equal. The limit, the rate and the capacity
-/// are not part of the shape.
+/// The algorithm of a policy with its start, window, grain or period. Two policies with the same
+/// name share states if their shapes are equal. The limit, the rate and the capacity are not part
+/// of the shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StateShape {

@@ -2,12 +2,14 @@
 //!
 //! A cost `c` is admitted if and only if `prev·(W − e) + (cur + c)·W ≤ L·W`. `cur` is the cost that
 //! was charged in the current window, and `prev` the cost that was charged in the previous window.
-//! `e` is the time since the current window began. Divided by `W`, the condition is
-//! `prev·(W−e)/W+cur+c≤L`: the previous window is weighted by the part that still overlaps the
-//! sliding window. The products are compared exactly, so the weighted count is never rounded.
+//! `e` is the time since the current window began.
 //!
-//! The result is an approximation of the [sliding log](super::sliding_log), because it assumes that
-//! the requests of the previous window were evenly distributed.
+//! Divided by `W`, the condition is `prev·(W−e)/W+cur+c≤L`: the previous window counts only for the
+//! part that the sliding window still overlaps. The products are compared without a division, so
+//! the weighted count is never rounded.
+//!
+//! The sliding counter approximates the [sliding log](super::sliding_log). It assumes that the
+//! requests of the previous window were evenly distributed over that window.
 //!
 //! Source: Cloudflare described this approximation in 2017.
 
@@ -77,7 +79,7 @@ impl SlidingCounterRule {
     }
 
     /// Returns the state at `now`. If the window of the state has ended, its count becomes the
-    /// count of the previous window. Returns `None` if neither count still matters.
+    /// count of the previous window. Returns `None` if both counts are 0 or too old.
     #[inline(always)]
     fn roll(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
@@ -93,7 +95,7 @@ impl SlidingCounterRule {
     }
 
     /// Returns `W − e`, the time until the current window ends, in ticks and rounded up. The result
-    /// is at most `W`, even if the clock shows a time before the window.
+    /// is at most `W`, even if `now` is before the start of the window.
     #[inline(always)]
     fn left(&self, ends: u64, now: u64) -> u64 {
         (ends - now).div_ceil(self.tick.get()).min(self.window.get())
@@ -134,8 +136,9 @@ impl Algorithm for SlidingCounterRule {
         let Some(State { ends, previous, current }) = self.roll(state.copied(), now) else {
             return Wait::ZERO;
         };
-        // The condition is `prev·(W − e) ≤ (L − c − cur)·W`. If `cur` exceeds `L − c`, no time in
-        // this window fulfills the condition. In the next window, `cur` takes the place of `prev`.
+        // The cost is admitted if `prev·(W − e) ≤ (L − c − cur)·W`. If `cur` exceeds `L − c`, the
+        // current window cannot admit the cost. In the next window, the count `cur` becomes `prev`,
+        // and the new `cur` is 0.
         let (fading, room, ends) = match max_before.checked_sub(current) {
             Some(room) => (previous, room, ends),
             None => (current, max_before, ends + self.window_micros()),
@@ -174,11 +177,11 @@ impl Algorithm for SlidingCounterRule {
         (is_used.then_some(State { ends, previous, current }), from_current + from_previous)
     }
 
-    /// Refunds from the window in which the charge was made.
+    /// Refunds from the count of the window that contains `at`, the time of the charge.
     ///
-    /// If the clock had stepped back before the charge, the cost was added to the current window,
-    /// but the undo refunds from the window of `at`. The refund is then too small, because that
-    /// window counts for less and for a shorter time.
+    /// If the clock stepped back before the charge, `at` can be in the previous window, although
+    /// the charge increased the count of the current window. The refund is then too small, because
+    /// the count of the previous window has a lower weight and expires earlier.
     fn undo(
         &self,
         state: &mut Option<State>,

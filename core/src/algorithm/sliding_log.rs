@@ -5,14 +5,15 @@
 //! W`, plus `c`, is at most `L`.
 //!
 //! With a grain `g`, all requests within one grain share a record, and the time of the record is
-//! the end of the grain. So each request counts at least as long as in a log without a grain. The
-//! log admits at most as much as a log without a grain, and has at most `W/g + 2` records.
+//! the end of the grain. So each request counts at least as long as in a log without a grain, and
+//! the log never admits more. A log with a grain has at most `W/g + 2` records.
 //!
-//! A record stores the running total of the costs instead of its own cost. So the sum over a window
-//! is one subtraction. The first record of the window is found by binary search, so a decision
-//! takes `O(log n)`. A denial writes nothing, and does not even drop expired records.
+//! A record stores the running total of all costs up to this record. So the sum over a window is
+//! one subtraction. A binary search finds the first record of the window, so a decision takes
+//! `O(log n)`. A denial writes nothing, and does not even drop expired records.
 //!
-//! Source: folklore. The inequality is the definition of "at most `L` in any window of length `W`".
+//! Source: folklore. The condition for an admission is the definition of "at most `L` in any window
+//! of length `W`".
 
 use std::collections::VecDeque;
 
@@ -21,13 +22,14 @@ use super::shape::StateShape;
 use super::traits::{Algorithm, Level, Take};
 use crate::time::{MAX_EXACT, Wait};
 
-/// The number of newest records in which an undo searches for the record of its charge. The search
-/// is bounded because an undo changes the totals of all later records.
+/// The maximum number of records that an undo searches for the record of its charge, newest first.
+/// The bound limits the work, because an undo changes the totals of all later records.
 pub const MAX_UNDO: usize = 128;
 
 pub(crate) const MAX_RECORDS: u64 = 1 << 20;
 
-/// The number of oldest records that are searched one by one, before a binary search.
+/// The number of oldest records that are checked one by one. If all of them have expired, a binary
+/// search checks the other records.
 const FEW: usize = 4;
 
 /// A sliding log: its limit, its window and its grain.
@@ -38,12 +40,12 @@ pub struct SlidingLogRule {
     pub(crate) grain: u64,
 }
 
-/// The state of a subject under a sliding log: the records, oldest first. A state can be collected
+/// The state of a subject under a sliding log: the records, oldest first. `collect` creates a state
 /// from pairs of a time and a cost, as [`records`](Self::records) returns them.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     records: VecDeque<Record>,
-    /// The running total before the oldest record.
+    /// The running total of all costs before the oldest record.
     before: u64,
 }
 
@@ -51,8 +53,8 @@ pub struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Record {
     stamp: u64,
-    /// The sum of the costs up to and including this record. The sum wraps around, so only the
-    /// difference of two totals has a meaning.
+    /// The running total of the costs, up to and including this record. The total wraps around, so
+    /// only the difference of two totals has a meaning.
     total: u64,
 }
 
@@ -96,10 +98,13 @@ impl SlidingLogRule {
             return Wait::ZERO;
         }
         let before = state.total_before(first);
-        // The cost is admitted when the record at this index and all earlier records have expired.
+        // The cost is admitted when the record at the index `last_to_expire` and all earlier
+        // records have expired.
         let last_to_expire = state.records.partition_point(|record| {
             let dropped = record.total.wrapping_sub(before);
-            // For records before `first`, `dropped` wraps around to a huge number.
+            // `dropped` is the cost of the records from `first` to this record. For a record before
+            // `first`, the subtraction wraps around to a huge number, so the second condition skips
+            // the record.
             dropped < excess || dropped > state.sum_from(first)
         });
         match state.records.get(last_to_expire) {
@@ -132,7 +137,7 @@ impl SlidingLogRule {
         state.records.back().map_or(0, |last| last.stamp.saturating_add(self.window))
     }
 
-    /// Returns the time that the record of a request at `now` gets.
+    /// Returns the time that is stored in the record of a request at `now`.
     fn stamp(&self, now: u64) -> u64 {
         match self.grain {
             0 => now,
@@ -149,7 +154,8 @@ impl SlidingLogRule {
     fn first_counted(&self, state: &State, now: u64) -> usize {
         let now = self.monotonic(state, now);
         let has_expired = |record: &Record| record.stamp.saturating_add(self.window) <= now;
-        // Each charge drops expired records, so usually only few have expired.
+        // Usually only few records have expired, because each charge drops the expired records. So
+        // the oldest records are checked one by one, before a binary search over all records.
         let few = state.records.iter().take(FEW).position(|record| !has_expired(record));
         few.unwrap_or_else(|| state.records.partition_point(has_expired))
     }
@@ -164,7 +170,8 @@ impl SlidingLogRule {
         } else {
             state.records.drain(..expired);
         }
-        // Frees memory of a log that was long, but not at each call.
+        // Frees memory if less than a quarter of the allocated memory is used. The condition is
+        // rarely met, so that most calls do not reallocate.
         if state.records.capacity() > 64 && state.records.len() < state.records.capacity() / 4 {
             state.records.shrink_to(state.records.len() * 2);
         }
@@ -219,8 +226,9 @@ impl Algorithm for SlidingLogRule {
         cost.min(MAX_EXACT.saturating_sub(used))
     }
 
-    /// In a log with the maximum number of records, the cost is added to the newest record, and the
-    /// time of that record becomes `now`. So charges beyond the limit need no additional memory.
+    /// Charges a cost beyond the limit. If the log has the maximum number of records, the cost is
+    /// added to the newest record, and the time of that record becomes `now`. So the charge needs
+    /// no additional memory.
     fn charge(
         &self,
         state: Option<Self::State>,
@@ -256,12 +264,13 @@ impl Algorithm for SlidingLogRule {
         (None, cost - rest)
     }
 
-    /// Refunds the cost from the record at the time of the charge. The record must still count, and
-    /// must be one of the newest [`MAX_UNDO`] records.
+    /// Refunds the cost from the record with the time of the charge. Refunds nothing if this record
+    /// has expired, or if it is not one of the newest [`MAX_UNDO`] records.
     ///
-    /// If the clock had stepped back before the charge, the cost was added to the newest record,
-    /// but the undo refunds from the record at `at`, if there is one. The refund is then too small,
-    /// because that record counts for a shorter time.
+    /// If the clock stepped back before the charge, the charge increased the newest record, whose
+    /// time is after `at`. The undo still refunds from a record with the time `at`, or refunds
+    /// nothing if there is no such record. The refund is then too small, because an older record
+    /// counts for a shorter time.
     fn undo(
         &self,
         log: &mut Option<Self::State>,
@@ -339,8 +348,8 @@ impl Algorithm for SlidingLogRule {
     }
 }
 
-/// Compares the times and the costs of the records, not the totals. The totals of two equal logs
-/// can begin at different numbers.
+/// Compares the times and the costs of the records, not their totals. Two equal logs can have
+/// different totals, because the totals can begin at different numbers.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
         self.records().eq(other.records())

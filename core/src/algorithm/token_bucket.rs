@@ -35,7 +35,7 @@ pub struct TokenBucketRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
-    /// The time at which the bucket had this debt, in microseconds since 1970.
+    /// The time at which the bucket had the debt, in microseconds since 1970.
     pub time: u64,
     /// The debt, in the units of the policy that wrote the state.
     pub debt: u64,
@@ -74,15 +74,16 @@ impl TokenBucketRule {
         self.tick.get()
     }
 
-    /// Returns the number of microseconds in which `tokens` are refilled, rounded down to whole
-    /// ticks.
+    /// Returns the number of microseconds in which an empty bucket gets `tokens` tokens, rounded
+    /// down to whole ticks.
     pub(crate) fn refill_time(&self, tokens: u64) -> u64 {
         let ticks = tokens.saturating_mul(self.unit.get()) / self.refill.get();
         ticks.saturating_mul(self.tick.get())
     }
 
-    /// Returns the maximum debt after a charge beyond the limit, in units. A debt up to this
-    /// maximum is exact, and is refilled within [`MAX_SPAN`](crate::MAX_SPAN).
+    /// Returns the maximum debt after a charge beyond the limit, in units. The state represents a
+    /// debt up to this maximum exactly, and the bucket refills it within
+    /// [`MAX_SPAN`](crate::MAX_SPAN).
     fn max_debt(&self) -> u64 {
         (MAX_SPAN_MICROS / self.tick).saturating_mul(self.refill.get()).min(MAX_EXACT)
     }
@@ -90,9 +91,9 @@ impl TokenBucketRule {
     /// Converts a state that a policy with another capacity or another rate wrote. The number of
     /// used tokens stays the same.
     ///
-    /// The debt is converted from the units of the other policy, in which a token has `older`
-    /// units, and rounded up. A fraction of a token becomes a whole token if its exact conversion
-    /// would need a number above 2^52.
+    /// `older` is the number of units in a token of the other policy. The debt is converted into
+    /// units of this policy, and rounded up. A fraction of a token becomes a whole token if the
+    /// exact conversion would need a number above 2^52.
     #[doc(hidden)]
     #[must_use]
     pub fn adopt(&self, state: State, older: u64) -> State {
@@ -136,11 +137,11 @@ impl TokenBucketRule {
         self.ticks_up(time).saturating_add(ticks).saturating_mul(self.tick.get())
     }
 
-    /// Returns the start of the tick that contains `now`, and the number of ticks from `time` to
-    /// this start. `time` is the time of a state.
+    /// Returns the start of the tick that contains `now`, and the number of ticks from `time`, the
+    /// time of a state, to this start.
     #[inline(always)]
     fn ticks_between(&self, time: u64, now: u64) -> (u64, u64) {
-        // Most policies have a tick of a microsecond. Then no division is needed.
+        // Most policies have a tick of one microsecond, which needs no division.
         if self.tick == NonZeroU64::MIN {
             return (now, now.saturating_sub(time));
         }
@@ -153,8 +154,8 @@ impl TokenBucketRule {
         if self.tick == NonZeroU64::MIN { micros } else { micros / self.tick }
     }
 
-    /// Returns the number of ticks up to the time of a state, rounded up. Rounding is needed only
-    /// if a policy with a finer tick wrote the state.
+    /// Converts `micros`, the time of a state, into ticks, and rounds up. The time is between two
+    /// ticks only if a policy with a finer tick wrote the state.
     #[inline(always)]
     fn ticks_up(&self, micros: u64) -> u64 {
         if self.tick == NonZeroU64::MIN { micros } else { micros.div_ceil(self.tick.get()) }
@@ -207,22 +208,25 @@ impl Algorithm for TokenBucketRule {
         ((debt > 0).then_some(State { debt, ..state }), units / self.unit.get())
     }
 
-    /// Returns an upper bound on the tokens of a refund. A refund of less than `cost` has refunded
-    /// the whole debt, including a fraction of a token, which `amount` does not contain.
+    /// Returns an upper bound on the number of refunded tokens. If `amount` is below `cost`, the
+    /// refund cleared the whole debt, which can include a fraction of a token. `amount` is rounded
+    /// down, so the bound is then `amount + 1`.
     fn max_refund(&self, cost: u64, amount: u64) -> u64 {
         amount + u64::from(amount < cost)
     }
 
-    /// Refunds the part of the charge that was not refilled after the charge.
+    /// Refunds the part of the charge that the bucket has not refilled since the charge.
     ///
-    /// A full bucket loses further refill. So if a part `c` of the charge had not been made, the
-    /// debt would now be lower by `min(c, the minimum debt since the charge)`.
+    /// While a bucket is full, refill is lost. Therefore, if a part `c` of the charge had not been
+    /// made, the debt would now be lower by `min(c, the minimum debt since the charge)`.
     ///
-    /// The minimum debt since the last write is the current debt. Before the last write, the
-    /// minimum debt was at least `taken - R·(t - at)`: `taken` is the cost of the charge, `at` its
-    /// time, and `t` the time of the last write. The undo refunds at most this much, and at most
-    /// the current debt. The refund is exact if only other undos have written the state since the
-    /// charge, because an undo does not change the time of the state.
+    /// Since the last write of the state, the minimum debt is the current debt. Between the charge
+    /// and the last write, the minimum debt was at least `taken - R·(t - at)`. Here `taken` is the
+    /// cost of the charge, `at` its time, and `t` the time of the last write. The undo refunds at
+    /// most the lower of these two numbers.
+    ///
+    /// The refund is exact if only other undos have written the state since the charge, because an
+    /// undo does not change the time of the state.
     fn undo(
         &self,
         state: &mut Option<State>,
@@ -231,7 +235,8 @@ impl Algorithm for TokenBucketRule {
         now: u64,
     ) -> Option<u64> {
         let written = (*state)?;
-        // After a charge at `at`, the time of the state is never before `at`.
+        // A charge at the time `at` writes a state with the time `at` or a later time. So a state
+        // with a time before `at` does not contain the charge.
         let between = self.ticks_up(written.time).checked_sub(self.ticks(at))?;
         let units = |tokens: u64| tokens.saturating_mul(self.unit.get());
         let owed = units(taken).saturating_sub(between.saturating_mul(self.refill.get()));

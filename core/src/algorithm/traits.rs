@@ -11,7 +11,7 @@ pub trait Algorithm {
     /// The name of the algorithm in messages.
     const NAME: &'static str;
 
-    /// Whether the algorithm can reserve a place for a later time.
+    /// Whether the algorithm supports reservations.
     const CAN_RESERVE: bool = false;
 
     /// Returns the maximum cost that the algorithm ever admits at one instant.
@@ -43,9 +43,9 @@ pub trait Algorithm {
     /// other function decides whether a cost is admitted.
     fn wait(&self, state: Option<&Self::State>, cost: u64, now: u64) -> Wait;
 
-    /// Charges `cost` and returns the new state. The cost must be admitted by [`wait`](Self::wait)
-    /// or allowed by [`can_reserve`](Self::can_reserve). `phase` shifts the windows of a phased
-    /// policy.
+    /// Charges `cost` and returns the new state. Before the call, [`wait`](Self::wait) must have
+    /// admitted the cost, or [`can_reserve`](Self::can_reserve) must have allowed a reservation.
+    /// `phase` shifts the windows of a phased policy.
     fn take(
         &self,
         state: Option<Self::State>,
@@ -54,8 +54,8 @@ pub trait Algorithm {
         phase: impl FnOnce() -> u64,
     ) -> Self::State;
 
-    /// Returns the part of `cost` that can be charged even if the usage then exceeds the limit. The
-    /// state cannot represent a larger charge.
+    /// Returns the part of `cost` that [`charge`](Self::charge) can charge beyond the limit: the
+    /// whole cost, or less if the state could not represent the usage after the charge.
     fn chargeable(&self, state: Option<&Self::State>, cost: u64, now: u64) -> u64;
 
     /// Charges `cost` beyond the limit, and returns the new state. The cost must be
@@ -80,14 +80,14 @@ pub trait Algorithm {
         amount
     }
 
-    /// Reverts an earlier charge, up to `cost`, as far as the charge still counts. `take` describes
-    /// the charge. Returns the refunded amount, rounded down. Returns `None` and changes nothing if
-    /// the charge no longer counts.
+    /// Reverts the part `cost` of an earlier charge, as far as the charge still counts. `take`
+    /// describes the charge. Returns the refunded amount, rounded down. Returns `None` and changes
+    /// nothing if the charge no longer counts.
     fn undo(&self, state: &mut Option<Self::State>, cost: u64, take: Take, now: u64)
     -> Option<u64>;
 
-    /// Returns `true` if [`undo`](Self::undo) cannot find a charge that was made at `at`, although
-    /// the charge possibly still counts.
+    /// Returns `true` if a charge that was made at `at` possibly still counts, but
+    /// [`undo`](Self::undo) cannot find it.
     fn is_out_of_reach(&self, _state: Option<&Self::State>, _at: u64, _now: u64) -> bool {
         false
     }
@@ -95,11 +95,12 @@ pub trait Algorithm {
     /// Returns the remaining amount of a state, and the time of its recovery.
     fn level(&self, state: Option<&Self::State>, now: u64) -> Level;
 
-    /// Returns the time from which the state cannot be distinguished from no state.
+    /// Returns the time at which the state recovers. From this time, decisions with the state are
+    /// the same as decisions without it.
     fn recovers_at(&self, state: &Self::State) -> u64;
 
-    /// Returns `true` if the state can exactly represent a debt that includes `cost`. A reservation
-    /// needs such a debt, which exceeds the capacity for some time.
+    /// Returns `true` if the state can represent its debt plus `cost` exactly. A reservation
+    /// charges its cost immediately, so the debt can exceed the capacity for some time.
     fn can_reserve(&self, _state: Option<&Self::State>, _cost: u64, _now: u64) -> bool {
         false
     }
@@ -114,7 +115,7 @@ pub trait Algorithm {
 }
 
 /// An algorithm with a state that fits into two words. If both words are 0, the state has no usage,
-/// and decides like no state.
+/// and decides like a missing state.
 pub trait PackedAlgorithm: Algorithm<State: Copy> {
     /// Packs the state into two words. Returns `None` if the state does not fit.
     fn pack(state: Self::State) -> Option<[u64; 2]>;
@@ -127,8 +128,8 @@ pub trait PackedAlgorithm: Algorithm<State: Copy> {
         true
     }
 
-    /// Advances the state to `now` once, for the methods `*_advanced` of this trait. The default
-    /// implementation returns the state unchanged.
+    /// Advances the state to `now`, so that the methods `*_advanced` of this trait need not advance
+    /// it again. The default implementation returns the state unchanged.
     #[inline(always)]
     fn advance(&self, state: Self::State, _now: u64) -> Self::State {
         state
@@ -160,7 +161,7 @@ pub trait PackedAlgorithm: Algorithm<State: Copy> {
     }
 }
 
-/// The time and the cost of an earlier charge that an undo reverts.
+/// The time and the cost of an earlier charge. An undo reverts this charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Take {
@@ -184,8 +185,7 @@ impl Take {
 pub struct Level {
     /// The maximum cost that would be admitted now, rounded down.
     pub remaining: u64,
-    /// The time at which the state has recovered if nothing more is charged, in microseconds since
-    /// 1970.
+    /// The time at which the state recovers if nothing more is charged, in microseconds since 1970.
     pub recovers_at: u64,
 }
 

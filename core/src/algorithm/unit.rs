@@ -1,5 +1,5 @@
-//! Units of a token. The conversion of units to tokens needs no division, because a division takes
-//! longer than most other steps of a decision.
+//! The units of a token. Units are converted into tokens without a division, because a division
+//! takes longer than most other steps of a decision.
 
 use crate::time::MAX_EXACT;
 
@@ -7,15 +7,15 @@ use crate::time::MAX_EXACT;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Unit {
     units: u64,
-    /// 2^(63 + `shift`) divided by `units`, rounded up.
+    /// The reciprocal: 2^(63 + `shift`) divided by `units`, rounded up.
     reciprocal: u64,
     /// The position of the highest bit of `units`.
     shift: u32,
 }
 
 impl Unit {
-    /// Creates a token of `units` units. A number outside of 1 to [`MAX_EXACT`] is clamped to this
-    /// range.
+    /// Creates a token that consists of `units` units. A number outside of 1 to [`MAX_EXACT`] is
+    /// clamped to this range.
     #[must_use]
     pub fn new(units: u64) -> Self {
         let units = units.clamp(1, MAX_EXACT);
@@ -35,10 +35,10 @@ impl Unit {
     /// Returns the number of whole tokens in `units`, which must be at most [`MAX_EXACT`].
     ///
     /// Source: T. Granlund, P. Montgomery, "Division by invariant integers using multiplication"
-    /// (1994), theorem 4.2. Let `N` be the number of bits in the dividend, and `m` the reciprocal
-    /// 2^`S` / `units`, rounded up. The quotient is exact if `m` · `units` − 2^`S` ≤ 2^(`S` − `N`).
-    /// Here `S` is 63 + `shift` and `N` is 53, so the bound is 2^(10 + `shift`). The difference is
-    /// less than `units`, which is less than 2^(1 + `shift`).
+    /// (1994), theorem 4.2. For a dividend of at most 53 bits, the quotient is exact if the product
+    /// of the reciprocal and `units` exceeds 2^(63 + `shift`) by at most 2^(10 + `shift`). The
+    /// product exceeds it by less than `units`, because the reciprocal is rounded up by less than
+    /// 1, and `units` is less than 2^(1 + `shift`).
     #[must_use]
     #[inline(always)]
     pub fn whole_tokens(self, units: u64) -> u64 {
@@ -74,7 +74,8 @@ mod tests {
             let unit = Unit::new(size);
             prop_assert_eq!(unit.get(), size);
             prop_assert_eq!(unit.whole_tokens(units), units / size);
-            // The number of whole tokens changes at multiples of the size of a token.
+            // The quotient changes at each multiple of `size`, so the test also checks a multiple
+            // and its two neighbors.
             let multiple = (times % (MAX_EXACT / size + 1)) * size;
             for near in [multiple.saturating_sub(1), multiple, (multiple + 1).min(MAX_EXACT)] {
                 prop_assert_eq!(unit.whole_tokens(near), near / size);

@@ -31,7 +31,8 @@ pub struct Charge<'a> {
     pub subject: &'a [u8],
     /// The cost of the charge. A cost of 0 charges nothing.
     pub cost: u64,
-    /// Whether the charge is [check-only](Self::check_only): it must be admitted, and is not made.
+    /// Whether the charge is [check-only](Self::check_only): the policy must admit the charge, but
+    /// the store does not make it.
     pub is_check_only: bool,
 }
 
@@ -59,13 +60,13 @@ impl<'a> Charge<'a> {
 
     /// Makes the charge check-only, which turns the charge into a condition of the call. The call
     /// is admitted only if the policy would admit this charge, but nothing is charged for it. If
-    /// the policy denies the charge, the call is refused. The subject is then blocked if the policy
-    /// [blocks](Policy::block_for).
+    /// the policy denies the charge, the call is refused. A policy with
+    /// [`block_for`](Policy::block_for) then also blocks the subject.
     ///
     /// A check-only charge has an effect in acquires, reservations and holds. A peek reports what
     /// an acquire would decide. Refunds, undos and [charges](crate::Operation::Charge) ignore a
-    /// check-only charge. Resets and blocks treat it like any other charge. If one charge to a
-    /// state is check-only, all charges of the call to this state must be check-only.
+    /// check-only charge. Resets and blocks treat it like any other charge. If two charges of a
+    /// call have the same state, either both are check-only or none is.
     ///
     /// ```
     /// use tidegate_core::{Call, Charge, Policy};
@@ -88,17 +89,17 @@ impl<'a> Charge<'a> {
         Self { is_check_only: true, ..self }
     }
 
-    /// Returns the part of the state's key that depends on the subject. It is empty if the limit is
-    /// [per tenant](Policy::is_per_tenant). A store keeps a state under the policy's
-    /// [`state_name`](Policy::state_name), the tenant and these bytes.
+    /// Returns the subject in the key of the state. It is empty if the limit is [per
+    /// tenant](Policy::is_per_tenant). The key of a state contains the policy's
+    /// [`state_name`](Policy::state_name), the tenant and this subject.
     #[must_use]
     #[inline]
     pub fn state_subject(&self) -> &'a [u8] {
         if self.policy.is_per_tenant() { b"" } else { self.subject }
     }
 
-    /// Returns the bytes that select the slot in a cluster. They are the tenant, or the subject if
-    /// the charge has no tenant.
+    /// Returns the bytes that select the slot in a cluster: the tenant, or the subject if the
+    /// charge has no tenant.
     #[must_use]
     pub fn slot_key(&self) -> &'a [u8] {
         if self.tenant.is_empty() { self.state_subject() } else { self.tenant }
@@ -112,16 +113,16 @@ impl<'a> Charge<'a> {
             && self.tenant == other.tenant
     }
 
-    /// Returns the index of the policy's [share](Policy::shares) that all requests of this subject
-    /// charge. The index is computed by a hash that is the same on every machine. Returns `None` if
-    /// a request can charge any share, or if the policy has no shards.
+    /// Returns the index of the [share](Policy::shares) that all requests of this subject charge. A
+    /// hash of the tenant and the subject selects the share, and is the same on every machine.
+    /// Returns `None` if a request can charge any share, or if the policy has no shards.
     #[must_use]
     pub fn share_of_subject(&self) -> Option<usize> {
         self.policy.share_of(self.tenant, self.subject)
     }
 
-    /// Returns `true` if the cost exceeds the policy's [maximum hold](Policy::max_hold). A
-    /// check-only charge holds nothing.
+    /// Returns `true` if the cost exceeds the policy's [maximum hold](Policy::max_hold). Returns
+    /// `false` for a check-only charge, because it holds nothing.
     #[must_use]
     pub fn exceeds_max_hold(&self) -> bool {
         !self.is_check_only && self.policy.max_hold().is_some_and(|max| self.cost > max)
@@ -137,14 +138,14 @@ impl<'a> Charge<'a> {
         }
     }
 
-    /// Returns the shift of this subject's windows under a phased policy, in microseconds. The
-    /// shift is the same on every machine and in every version, so that all clients of one store
-    /// agree.
+    /// Returns the offset of this subject's windows if the policy is `phased`, in microseconds.
+    /// Under a phased policy, each subject has its own offset. The offset is the same on every
+    /// machine and in every version, so that all clients of one store agree.
     #[doc(hidden)]
     #[must_use]
     #[inline(always)]
     pub fn phase(&self) -> u64 {
-        // 2^51 µs is the maximum window.
+        // The offset has 51 bits, because the maximum window is 2^51 µs.
         stable_hash([self.tenant, self.state_subject()]) >> 13
     }
 }
@@ -163,8 +164,8 @@ impl fmt::Debug for Charge<'_> {
 
 /// A charge that borrows or owns each of its parts.
 ///
-/// `ChargeBuf<'static>` can outlive the request to which the charge belongs. For example, a task or
-/// a guard keeps the charge until the response of the request is known.
+/// `ChargeBuf<'static>` owns its parts, so it can outlive the request that made the charge. For
+/// example, a task or a guard keeps the charge until the response to the request is known.
 ///
 /// ```
 /// use tidegate_core::{Charge, ChargeBuf, Policy};
@@ -187,7 +188,7 @@ pub struct ChargeBuf<'a> {
 }
 
 impl<'a> ChargeBuf<'a> {
-    /// Creates a charge of cost 1 that borrows its policy, without a tenant.
+    /// Creates a charge of cost 1 without a tenant. The charge borrows its policy.
     #[must_use]
     pub fn new(policy: &'a Policy, subject: impl Into<Subject<'a>>) -> Self {
         Self {

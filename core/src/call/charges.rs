@@ -5,12 +5,12 @@ use std::fmt;
 use super::charge::{Charge, ChargeBuf};
 use crate::policy::Policy;
 
-/// The charges of a call, in order.
+/// The charges of a call. They keep the order in which the caller gave them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Charges<'a>(Repr<'a>);
 
-// The enum has only two variants, so that the memory store finds the form of the charges by one
-// comparison.
+// The three forms are variants of two nested enums, so that one comparison recognizes `PerPolicy`,
+// the form that the memory store decides fastest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repr<'a> {
     /// Several charges that have the same tenant, subject and cost, and different policies. The
@@ -62,8 +62,9 @@ impl<'a> Charges<'a> {
         Self(Repr::PerPolicy { first, others })
     }
 
-    /// Returns the first charge and the policies of the other charges. Returns `None` if the
-    /// charges differ in more than their policies: see [`per_policy`](Self::per_policy).
+    /// Returns the first charge and the policies of the other charges, if this value has a single
+    /// charge or was created by [`per_policy`](Self::per_policy). Returns `None` for a list of
+    /// several charges.
     #[doc(hidden)]
     #[must_use]
     #[inline(always)]
@@ -75,8 +76,8 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// Returns the sum of the costs of all charges to the state of `charge`. A store decides these
-    /// charges together.
+    /// Returns the total cost of all charges that have the same state as `charge`. A store decides
+    /// these charges together.
     pub(crate) fn total_cost_for(&self, charge: &Charge<'_>) -> u64 {
         let same = self.iter().filter(|other| other.shares_state_with(charge));
         same.fold(0, |sum: u64, charge| sum.saturating_add(charge.cost))
@@ -132,7 +133,7 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// Returns an iterator over the charges, in order.
+    /// Returns an iterator over the charges, in the order of the call.
     pub fn iter(&self) -> impl Iterator<Item = Charge<'a>> + use<'a> {
         let charges = *self;
         (0..charges.len()).filter_map(move |index| charges.get(index))
@@ -140,8 +141,8 @@ impl<'a> Charges<'a> {
 }
 
 impl<'a> List<'a> {
-    // This method is never inlined, so that [`Charges::get`] stays short. `get` needs only a few
-    // instructions for charges that differ only in their policies.
+    // This method is not inlined, so that [`Charges::get`] has only a few instructions for charges
+    // from [`Charges::per_policy`].
     #[inline(never)]
     fn get(&self, index: usize) -> Option<Charge<'a>> {
         match self {

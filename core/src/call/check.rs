@@ -20,35 +20,36 @@ impl Call<'_> {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::InvalidCall`] in each of these cases:
+    /// Returns [`ErrorKind::InvalidCall`]:
     ///
-    /// * There are no charges, or more than [`MAX_CHARGES`].
-    /// * A subject or a tenant is longer than [`MAX_SUBJECT`].
-    /// * Two different policies [share states](Policy::shares_state_with), and are charged for the
-    ///   same subject.
-    /// * Two charges have the same state, and only one of them is [check-only](Charge::check_only).
-    /// * The operation is [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`], and its minimum is
-    ///   0 or above a cost.
-    /// * The operation is [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`], and two charges
-    ///   have the same state, or all charges are check-only.
-    /// * The operation makes, settles or extends a [hold](Operation::Hold), and the call has no id.
-    /// * The operation makes, settles or extends a hold, and two charges have the same state, or a
-    ///   cost is above [`MAX_EXACT`].
-    /// * The [id](CallId) is empty or longer than [`MAX_ID`], or its time to live is 0 or above
-    ///   [`MAX_SPAN`].
-    /// * The operation is a peek, and the call has an id.
-    /// * The operation does not make, settle or extend a hold, and changes the usage of
-    ///   [slots](crate::Concurrent).
-    /// * The operation is [`Operation::HoldUpTo`], and takes slots.
-    /// * The operation is a settlement, and gives a cost above 0 for slots.
+    /// * if there are no charges, or more than [`MAX_CHARGES`]
+    /// * if a subject or a tenant is longer than [`MAX_SUBJECT`]
+    /// * if two charges have the same state, but their policies differ, for example in the limit:
+    ///   see [`Policy::shares_state_with`]
+    /// * if two charges have the same state, and only one of them is
+    ///   [check-only](Charge::check_only)
+    /// * if the operation is [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`], and its `min`
+    ///   is 0 or above the cost of a charge; the costs of check-only charges do not count
+    /// * if the operation is [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`], and two charges
+    ///   have the same state, or all charges are check-only
+    /// * if the operation makes, settles or extends a [hold](Operation::Hold), and the call has no
+    ///   id
+    /// * if the operation makes, settles or extends a hold, and either two charges have the same
+    ///   state or a cost is above [`MAX_EXACT`]
+    /// * if the [id](CallId) is empty or longer than [`MAX_ID`], or its time to live is 0 or above
+    ///   [`MAX_SPAN`]
+    /// * if the operation is a peek, and the call has an id
+    /// * if the operation is an acquire, a charge beyond the limit, a refund, an undo or a
+    ///   [`Operation::HoldUpTo`], and a charge has [slots](crate::Concurrent) with a cost above 0
+    /// * if the operation is a settlement, and gives a cost above 0 for slots
     ///
-    /// Returns [`ErrorKind::Unsupported`] in each of these cases:
+    /// Returns [`ErrorKind::Unsupported`]:
     ///
-    /// * The operation is a reservation, and one of the policies is not a bucket.
-    /// * A request can be routed to [any shard](crate::Shards::any) of a policy, and the call has
-    ///   an id.
-    /// * A request can be routed to any shard of a policy, and the operation is a reservation,
-    ///   [`Operation::AcquireUpTo`] or an operation of a hold.
+    /// * if the operation is a reservation, and one of the policies is not a bucket
+    /// * if a request can be routed to [any shard](crate::Shards::any) of a policy, and the call
+    ///   has an id
+    /// * if a request can be routed to any shard of a policy, and the operation is a reservation,
+    ///   [`Operation::AcquireUpTo`] or an operation of a hold
     pub fn check(&self) -> Result<(), Error> {
         let charges = self.charges;
         if charges.is_empty() || charges.len() > MAX_CHARGES {

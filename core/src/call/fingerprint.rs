@@ -8,12 +8,12 @@ use sha1_smol::Sha1;
 use super::{Call, Operation};
 
 impl Call<'_> {
-    /// Returns a digest of the operation and the charges of the call. Two calls that are the same,
-    /// except for their [ids](crate::CallId), have the same digest. The digest is the same on every
-    /// machine.
+    /// Returns a digest of the operation and the charges of the call, but not of its
+    /// [id](crate::CallId). Two calls with the same operation and charges have the same digest, on
+    /// every machine.
     ///
-    /// A store keeps the digest together with the answer, under the id of the call. All calls for
-    /// one [hold](crate::Operation::Hold) have the same digest, because their digest contains
+    /// A store remembers the digest and the answer of a call under the id of the call. All calls
+    /// for one [hold](crate::Operation::Hold) have the same digest, because their digest contains
     /// neither the operation nor the costs.
     #[must_use]
     pub fn fingerprint(&self) -> [u8; 20] {
@@ -30,8 +30,8 @@ impl Call<'_> {
         digest.number(self.operation.code());
         digest.number(argument);
         for charge in self.charges.iter() {
-            // The text of the policy contains its name and all its numbers. Writing to a digest
-            // cannot fail.
+            // The text of the policy contains its name and all its numbers. The result is ignored
+            // because writing to a digest cannot fail.
             let _ = write!(digest, "{}\0", charge.policy);
             for bytes in [charge.tenant, charge.subject] {
                 digest.number(bytes.len() as u128);

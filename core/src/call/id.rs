@@ -8,9 +8,9 @@ use crate::subject::ShownBytes;
 /// An id under which a call is executed once, even if it is sent again.
 ///
 /// During the id's time to live, the caller can repeat the call. The store then returns the answer
-/// to the first call, and changes nothing. The repetition can be sent after a lost answer, over
-/// another connection, or from another process. So a caller whose call timed out sends the call
-/// again to get its answer.
+/// to the first call, and changes nothing. The caller can repeat the call over another connection
+/// or from another process. So a caller whose call timed out sends the call again to get the
+/// answer.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,13 +43,14 @@ use crate::subject::ShownBytes;
 /// * The store remembers the id until the time to live has passed since the first call, by the
 ///   store's clock. Repetitions do not prolong this time. If the clock steps back, the store
 ///   remembers the id longer. A reset of a subject does not remove ids.
-/// * An id belongs to the [slot key](crate::Charge::slot_key) of the first charge. This is the
-///   tenant, or the subject if the charge has no tenant. The same id under two tenants names two
-///   calls.
+/// * An id belongs to the [slot key](crate::Charge::slot_key) of the first charge: the tenant, or
+///   the subject if the charge has no tenant. Two calls with the same id and different tenants are
+///   different calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallId<'a> {
-    /// The bytes of the id. Any bytes are valid, from 1 to [`MAX_ID`](crate::MAX_ID).
+    /// The bytes of the id. An id has 1 to [`MAX_ID`](crate::MAX_ID) bytes, and any bytes are
+    /// valid.
     pub id: &'a [u8],
     /// The time for which the store remembers the call, counted from the first call. It is at most
     /// [`MAX_SPAN`](crate::MAX_SPAN), and is rounded up to microseconds.

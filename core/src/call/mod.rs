@@ -42,7 +42,8 @@ impl<'a> Call<'a> {
         Self::with_charges(operation, charges.into())
     }
 
-    /// Creates a call without an id. `charges` can have any of the forms of [`Charges`].
+    /// Creates a call without an id. Unlike [`new`](Self::new), this function accepts charges in
+    /// any form of [`Charges`].
     #[must_use]
     #[inline(always)]
     pub fn with_charges(operation: Operation, charges: Charges<'a>) -> Self {

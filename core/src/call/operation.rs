@@ -17,7 +17,7 @@ pub enum Operation {
     Peek,
     /// Refunds each cost. The refund is at most the amount that is charged to the state.
     Refund,
-    /// Reverts an acquire or a reservation that was made at `at`, with the charges of this call. An
+    /// Reverts an acquire or a reservation that was made at the time `at` with the same charges. An
     /// undo never admits more than the policies allow.
     ///
     /// An undo immediately after the acquire restores the previous state. A later undo refunds only
@@ -31,12 +31,13 @@ pub enum Operation {
     /// | sliding log | the cost, if the record of `at` is among the newest [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO) | yes, or nothing |
     /// | buckets | the cost less the refill between `at` and the last charge to the state, at most the debt | if nothing was charged since `at`; else too little, by at most that refill |
     ///
-    /// A charge that was made after the clock had stepped back is not undone.
+    /// If the store's clock had stepped back before the acquire, the undo can refund too little, or
+    /// nothing.
     ///
-    /// Undo each acquire at most once, and under the policies of the acquire. Omit the charges that
+    /// Undo each acquire at most once, and with the policies of the acquire. Omit the charges that
     /// a shadow denied. If the charge was refunded, reset or lost in the store before the undo, the
-    /// undo can refund charges of other calls. The state cannot detect this. If the rate of a
-    /// bucket was changed after the acquire, the refill is computed at the new rate.
+    /// undo can refund charges of other calls, because the store cannot detect this. If the rate of
+    /// a bucket was changed after the acquire, the undo computes the refill at the new rate.
     Undo {
         /// The exact time of the acquire by the store's clock. With an earlier time, the undo
         /// refunds less or nothing. With a later time, the undo possibly refunds too much.
@@ -45,8 +46,10 @@ pub enum Operation {
     /// Records costs that have already been incurred, even beyond the limits. No policy refuses
     /// this operation. Later decisions take the recorded costs into account.
     ///
-    /// The usage of a state has an upper bound, and the call charges at most up to this bound.
-    /// [`Decision::amounts`](crate::Decision::amounts) returns the amounts that were charged.
+    /// The usage of a state has an upper bound. If a cost would exceed this bound, the call charges
+    /// only the part up to the bound. [`Decision::amounts`](crate::Decision::amounts) returns the
+    /// charged amounts.
+    ///
     /// | algorithm | upper bound |
     /// |---|---|
     /// | fixed window | 2^52 in the current window |
@@ -54,8 +57,8 @@ pub enum Operation {
     /// | sliding log | 2^52 in the window. If the log has its maximum number of records, a charge moves the newest record to now, so that it counts longer |
     /// | buckets | the debt that is refilled within [`MAX_SPAN`](crate::MAX_SPAN), and at most 2^52 units of debt (without fractions, a unit is a token); whole tokens only |
     ///
-    /// Blocked subjects and shadows are charged too. Blocks do not change. The call returns the
-    /// verdicts that a peek of cost 0 would return after the call.
+    /// This operation also charges blocked subjects and shadow policies, and changes no block. It
+    /// returns the verdicts that a peek of cost 0 would return after it.
     Charge,
     /// Acquires the same amount for each charge. The amount is the maximum that all enforced
     /// policies admit, from `min` up to the lowest cost of the charges.
@@ -64,7 +67,7 @@ pub enum Operation {
     /// If the policies do not admit `min`, the call is refused like an acquire of `min` for each
     /// charge. A shadow does not limit the amount, and is charged only if it admits the amount. A
     /// [check-only](crate::Charge::check_only) charge does not limit the amount either, but its
-    /// policy must admit the cost of the check-only charge.
+    /// policy must admit the cost of this charge.
     ///
     /// The charges must have different states.
     AcquireUpTo {
@@ -75,10 +78,10 @@ pub enum Operation {
     /// costs are [settled](Self::Settle).
     ///
     /// The time to live of the [id](crate::CallId) is the expected duration of the work. It starts
-    /// at the first call. During that time the hold can be [extended](Self::Extend). The hold
-    /// *lapses* when the time is over. Its estimate then stays charged, unless the policy [refunds
-    /// lapsed holds](crate::Policy::refund_lapsed). After the lapse, the hold can still be settled
-    /// for the same length of time. Then the hold *expires*: the store forgets it.
+    /// when the store makes the hold. During that time, the hold can be [extended](Self::Extend).
+    /// The hold *lapses* when the time is over. Its estimate then stays charged, unless the policy
+    /// [refunds lapsed holds](crate::Policy::refund_lapsed). After the lapse, the hold can still be
+    /// settled for the same length of time. Then the hold *expires*: the store forgets it.
     ///
     /// The charges must have different states. A store does not check the [maximum
     /// hold](crate::Policy::max_hold) of a policy. The [`Limiter`](crate::Limiter) checks the
@@ -108,10 +111,10 @@ pub enum Operation {
     /// | sliding log | the difference, if the record of the hold is among the newest [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO); else nothing |
     /// | buckets | the difference, at most the hold less the refill between the hold and the last charge to the state, and at most the debt |
     ///
-    /// A settlement never refunds too much. A [reset](Self::Reset) ends the hold on a state: a
-    /// later settlement charges the costs since the last report, and refunds nothing. If a
-    /// [refund](Self::Refund) was made after the hold, it has possibly refunded the hold. So the
-    /// amount of the refund is deducted from the amount that the settlement refunds.
+    /// A settlement never refunds too much. After a [reset](Self::Reset) of a state, a settlement
+    /// refunds nothing, and charges the actual cost less the cost that was settled so far. A
+    /// [refund](Self::Refund) after the hold has possibly refunded a part of the hold. So the
+    /// settlement refunds less, by the amount of that refund.
     ///
     /// The settlement returns the verdicts that a peek of cost 0 would return after the settlement.
     /// No policy refuses a settlement.
@@ -126,9 +129,9 @@ pub enum Operation {
     /// stays open and is [settled](Self::Settle) later. A total below an earlier total changes
     /// nothing.
     SettleSoFar,
-    /// Postpones the time at which a [hold](Self::Hold) lapses, to the id's time to live from now.
-    /// If the hold lapses later than that, the call changes nothing. The call has the id and the
-    /// charges of the hold. The costs are ignored.
+    /// Prolongs a [hold](Self::Hold), so that it lapses after the id's time to live, counted from
+    /// now. If the hold already lapses later than that, the call changes nothing. The call has the
+    /// id and the charges of the hold. The costs are ignored.
     ///
     /// The call fails with [`ErrorKind::HoldLapsed`](crate::ErrorKind::HoldLapsed) if the hold has
     /// lapsed. It fails with [`ErrorKind::AlreadySettled`](crate::ErrorKind::AlreadySettled) if the
@@ -137,7 +140,7 @@ pub enum Operation {
     /// Reserves a place in the queue of a bucket, at most `max_wait` in the future. Callers are
     /// served in the order of their calls. Every policy must be a bucket.
     Reserve {
-        /// The maximum wait until the reserved place.
+        /// The maximum time from now until the reserved place.
         max_wait: Duration,
     },
     /// Removes the state of the subject, including its block. This also ends the
@@ -164,7 +167,7 @@ pub enum Operation {
 const ACQUIRES: u8 = 1;
 /// A flag: the operation makes, settles or extends a hold.
 const HOLD: u8 = 2;
-/// A flag: the operation needs a hold that an earlier call made.
+/// A flag: the operation settles or extends a hold that an earlier call made.
 const NEEDS_HOLD: u8 = 4;
 /// A flag: the decision contains the amount that was refunded or recorded for each charge.
 const AMOUNTS: u8 = 8;
@@ -196,7 +199,8 @@ macro_rules! facts {
             }
 
             /// Returns the number of the operation in a [fingerprint](crate::Call::fingerprint).
-            /// All operations of holds have the same number.
+            /// All operations of holds have the same number, so that all calls for one hold have
+            /// the same fingerprint.
             pub(super) const fn code(self) -> u128 {
                 match self.row() {
                     $(Row::$operation => $code,)+
@@ -239,8 +243,9 @@ impl Operation {
         self.row() as usize
     }
 
-    /// Returns `true` if the policies admit or refuse the operation. If they admit the operation,
-    /// it charges the costs.
+    /// Returns `true` if the operation charges its costs when the policies admit them, and is
+    /// refused otherwise. These operations are acquires, reservations, and the operations that make
+    /// a hold.
     #[must_use]
     #[inline]
     pub const fn is_acquire(self) -> bool {
@@ -282,7 +287,8 @@ impl Operation {
         self.has(AMOUNTS)
     }
 
-    /// Returns the `min` of [`AcquireUpTo`](Self::AcquireUpTo) and [`HoldUpTo`](Self::HoldUpTo).
+    /// Returns the `min` of [`AcquireUpTo`](Self::AcquireUpTo) or [`HoldUpTo`](Self::HoldUpTo), or
+    /// `None` for all other operations.
     #[must_use]
     #[inline]
     pub const fn min_amount(self) -> Option<u64> {
@@ -292,8 +298,8 @@ impl Operation {
         }
     }
 
-    /// Returns the acquire that makes the same charges, if the operation makes a hold. Returns all
-    /// other operations unchanged.
+    /// Returns the acquire that makes the same charges as this operation, if the operation makes a
+    /// hold. Returns all other operations unchanged.
     #[must_use]
     #[inline]
     pub const fn without_hold(self) -> Self {

@@ -11,8 +11,8 @@ use super::charges::Charges;
 use super::id::CallId;
 use super::operation::Operation;
 
-/// A call that owns its charges and its id. A task can send such a call after its caller has
-/// returned, and a program can keep it for later.
+/// A call that owns its charges and its id. Unlike a [`Call`], an owned call can be moved into a
+/// task, or stored and sent later.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {

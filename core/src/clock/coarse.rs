@@ -1,5 +1,5 @@
 //! A clock that a thread updates in memory. The clock is cheap to read, and late by up to its
-//! grain.
+//! grain, the time between two updates.
 
 use std::io;
 use std::sync::Arc;
@@ -10,17 +10,16 @@ use std::time::Duration;
 use super::{Clock, SystemClock};
 use crate::time::Timestamp;
 
-/// A copy of the machine's clock, which a background thread updates. The copy is cheap to read, and
+/// A copy of the machine's clock that a background thread updates. The copy is cheap to read, and
 /// slightly late.
 ///
 /// The background thread reads [`SystemClock`] once per `grain`. The thread ends when the last
 /// clone of the clock is dropped.
 ///
 /// *Error:* The clock is late by up to the grain, or by more if its thread is not scheduled in
-/// time. So each duration that the clock measures can be too long or too short by this much. A
-/// bucket refills in steps, and a window can be shorter or longer by the grain. A caller that waits
-/// exactly `retry_after` is possibly too early. For decisions that are exact to the microsecond,
-/// use [`SystemClock`].
+/// time. So each duration that the clock measures, such as a window, can be too long or too short
+/// by this amount. A bucket refills in steps. A caller that waits exactly `retry_after` possibly
+/// retries too early. For decisions that are exact to the microsecond, use [`SystemClock`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -87,8 +86,8 @@ mod tests {
         let start = coarse.now();
         assert!(becomes_true_within_ten_seconds(|| {
             let shown = coarse.now();
-            // The two clocks are created one after the other, so they can differ by the time in
-            // between.
+            // The system clock and the coarse clock are created separately. If the thread is
+            // interrupted during a creation, their times differ, so the test allows 50 ms.
             assert!(shown <= system.now().saturating_add(Duration::from_millis(50)));
             shown >= start.saturating_add(Duration::from_millis(5))
         }));

@@ -1,4 +1,4 @@
-//! The machine's clock, which is read from the cycle counter of the processor.
+//! The machine's clock, which is computed from the cycle counter of the processor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -10,21 +10,23 @@ use crate::time::{MAX_EXACT, Timestamp, micros_of};
 /// The machine's clock. It starts at the time of the wall clock, and then advances with the
 /// monotonic clock.
 ///
-/// After its creation, the clock does not follow changes of the wall clock, regardless of whether
-/// such a change is an error or a correction. The readings of one thread never step back.
+/// After its creation, the clock ignores all changes of the wall clock, errors as well as
+/// corrections. The readings of one thread never step back.
 ///
 /// A system call for the time takes about as long as the rest of a decision in memory. So this
 /// clock reads the cycle counter of the processor instead. Every 10 ms, the clock is calibrated: it
-/// compares the counter with the system's clock. Between two calibrations, the clock deviates from
-/// the system's clock by the drift of the counter, which is far below a microsecond. If the
-/// processor or the kernel reports that the counter is not reliable, each reading is a system call.
+/// compares the counter with the system's clock. Between two calibrations, the counter drifts by
+/// far less than a microsecond.
+///
+/// If the kernel reports that the cycle counter is not reliable, or if the processor has no
+/// reliable counter, each reading is a system call.
 ///
 /// *Error:* While one thread calibrates the clock, another thread possibly still uses the previous
-/// calibration. The reading of that thread can be late by up to a microsecond. On some machines the
-/// counters of the processors differ, although the kernel relies on them. Then the readings on two
-/// processors differ too, and a thread that moves between the processors can see the time step
-/// back. The states of this library tolerate both errors: a step back of the clock delays a
-/// recovery by at most the length of the step.
+/// calibration. The time that this other thread reads can then be late by up to a microsecond. On
+/// some machines, the counters of the processors differ, although the kernel relies on them. A
+/// thread that moves to another processor then possibly sees the time step back. The states of this
+/// library tolerate both errors: a step back of the clock delays a recovery by at most the length
+/// of the step.
 ///
 /// ```
 /// use tidegate_core::{Clock, SystemClock};
@@ -58,7 +60,8 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    // This method is not inlined, because inlined code would cost the caller more than a call.
+    // This method is not inlined, because inlining it would slow its callers more than a function
+    // call does.
     #[inline(never)]
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(match &self.cycles {
@@ -79,8 +82,9 @@ fn counter_is_trusted() -> bool {
         .is_ok_and(|source| matches!(source.trim(), "tsc" | "arch_sys_counter"))
 }
 
-/// A clock that computes the time from the cycle counter, by a calibration: a linear function from
-/// cycles to time. When a calibration ends, a new calibration is computed.
+/// A clock that computes the time from the cycle counter. The function from cycles to time is
+/// linear and is called a calibration. A calibration is valid for 10 ms. Then the clock computes
+/// the next calibration.
 #[derive(Debug)]
 struct Cycles {
     counter: quanta::Clock,
@@ -117,14 +121,17 @@ impl Cycles {
     fn new(started: Instant, started_at: u64) -> Self {
         let counter = quanta::Clock::new();
         let slope = counter.delta_as_nanos(0, 1 << 32).max(1);
-        // Both calibrations have length 0, so the first reading computes a calibration.
+        // The clock starts with two calibrations of length 0, so its first reading computes a valid
+        // calibration.
         let (changes, lines, busy) = Default::default();
         Self { counter, started, started_at, slope, changes, lines, busy }
     }
 
-    /// Returns microseconds since 1970. The rare path is a separate function, so that no registers
-    /// are reserved for the rare path. The counter is read first, because reading the counter is a
-    /// function call on some processors.
+    /// Returns microseconds since 1970.
+    ///
+    /// A separate function handles an invalid calibration, so that this function uses few
+    /// registers. The counter is read first, because on some processors the reading is a function
+    /// call, and earlier values would have to be saved during that call.
     #[inline]
     fn micros(&self) -> u64 {
         let cycles = self.counter.raw();
@@ -136,7 +143,8 @@ impl Cycles {
         }
     }
 
-    /// Does the same as [`micros`](Self::micros) if the calibration has ended or is being replaced.
+    /// Returns microseconds since 1970, like [`micros`](Self::micros), if the current calibration
+    /// has ended or is being replaced. Computes the next calibration if no other thread does.
     #[cold]
     #[inline(never)]
     fn micros_slow(&self) -> u64 {
@@ -152,13 +160,14 @@ impl Cycles {
             if let Some(micros) = micros {
                 return micros;
             }
-            // The previous calibration has possibly returned times up to its end, so the next
-            // calibration must not begin earlier.
+            // Earlier readings possibly returned times up to the end of the previous calibration,
+            // so the next calibration must not begin before this end.
             let begin = nanos.max(ends);
             if !self.busy.swap(true, Ordering::Acquire) {
                 if self.is_current(changes) {
-                    // If the previous calibration was fast, the next calibration begins at the end
-                    // of the previous one, with a lower slope.
+                    // If the previous calibration ended ahead of the system's clock, the next
+                    // calibration begins at that end and has a lower slope, so that the system's
+                    // clock catches up.
                     let ahead = (begin - nanos).min(LENGTH / 2);
                     let slope = self.slope - self.slope / LENGTH * ahead;
                     let next = self.line(changes.wrapping_add(1));
@@ -172,9 +181,9 @@ impl Cycles {
     }
 
     /// Reads the counter, and immediately afterwards the system's clock, as nanoseconds since the
-    /// start of the clock. The two readings are within a microsecond, unless the thread is
-    /// interrupted several times. Because of this order, a calibration never begins before a time
-    /// that the system has already returned to a thread.
+    /// start of the clock. The two readings are within a microsecond, except if the thread is
+    /// interrupted several times. Because the counter is read first, a calibration from these
+    /// values begins at the time of the system's clock, or slightly later.
     fn both(&self) -> (u64, u64) {
         let (mut cycles, mut nanos) = (0, 0);
         for _ in 0..4 {
@@ -188,15 +197,15 @@ impl Cycles {
         (cycles, nanos)
     }
 
-    /// Returns the calibration after `changes` replacements.
+    /// Returns the calibration that is current after `changes` replacements.
     #[inline]
     fn line(&self, changes: u64) -> &Line {
         let [one, other] = &self.lines;
         if changes.is_multiple_of(2) { one } else { other }
     }
 
-    /// Returns `true` if the calibration after `changes` replacements is still current. In this
-    /// case no thread has written to that calibration.
+    /// Returns `true` if no thread has replaced the calibration since the caller read `changes`.
+    /// All values that the caller read from the calibration then belong together.
     #[inline]
     fn is_current(&self, changes: u64) -> bool {
         fence(Ordering::Acquire);
@@ -215,16 +224,16 @@ impl Line {
     fn at(&self, cycles: u64) -> Option<u64> {
         let since = cycles.wrapping_sub(self.cycles.load(Ordering::Relaxed));
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        // `since` times the slope is at most 2^40 times the length of the calibration in
-        // microseconds.
+        // The product fits in 64 bits: it is less than 10,000 · 2^40, because a calibration lasts
+        // 10,000 µs, and the slope is in units of 2^-40 µs.
         (since < load(&self.length)).then(|| {
             load(&self.micros) + ((load(&self.fraction) + since * load(&self.slope)) >> 40)
         })
     }
 
-    /// Sets the calibration to begin at `cycles`. At this value of the counter, `nanos` have passed
-    /// since the start of the clock, and the time is `micros`. `slope` is in nanoseconds per 2^32
-    /// cycles.
+    /// Writes a calibration that begins at the value `cycles` of the counter. At this value,
+    /// `nanos` nanoseconds have passed since the start of the clock, and the time is `micros`.
+    /// `slope` is in nanoseconds per 2^32 cycles.
     fn draw(&self, cycles: u64, nanos: u64, micros: u64, slope: u64) {
         let length = (LENGTH << 32) / slope.max(1);
         let set = |number: &AtomicU64, to: u64| number.store(to, Ordering::Relaxed);
@@ -243,7 +252,8 @@ mod tests {
 
     use super::*;
 
-    /// The test covers many calibrations, and a pause that is longer than several calibrations.
+    /// The test reads the clock during many calibrations. Once, it sleeps for longer than several
+    /// calibrations.
     #[test]
     fn readings_never_step_back_and_stay_near_the_system_s_clock() {
         let cycles = Cycles::new(Instant::now(), 1 << 50);
@@ -263,8 +273,8 @@ mod tests {
         }
     }
 
-    /// Each calibration ends 100 µs ahead of the system's clock. The next calibration must begin at
-    /// the end of the previous calibration.
+    /// The measured slope is 1 % too high, so each calibration ends 100 µs ahead of the system's
+    /// clock. The next calibration must begin at the end of the previous calibration.
     #[test]
     fn readings_never_step_back_if_the_measured_slope_is_too_high() {
         let mut cycles = Cycles::new(Instant::now(), 1 << 50);

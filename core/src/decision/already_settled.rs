@@ -1,4 +1,4 @@
-//! The earlier settlement of a hold.
+//! The source of the error for a hold that is already settled.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,8 +6,9 @@ use std::fmt;
 use super::Decision;
 use crate::error::{Error, ErrorKind};
 
-/// The earlier settlement of a hold. An error of kind [`ErrorKind::AlreadySettled`] has this value
-/// as its source.
+/// The earlier settlement of a hold. If a later call settles this hold at other costs, reports
+/// costs or extends the hold, the call fails with [`ErrorKind::AlreadySettled`]. The source of this
+/// error is the earlier settlement.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -36,8 +37,8 @@ pub struct AlreadySettled {
 }
 
 impl AlreadySettled {
-    /// Creates the error source. `costs` are the costs of the earlier settlement, one for each
-    /// charge. `decision` is the store's answer to that settlement.
+    /// Creates a value for an earlier settlement. `costs` are the costs of this settlement, one for
+    /// each charge. `decision` is the store's answer to this settlement.
     #[must_use]
     pub fn new(costs: Vec<u64>, decision: Decision) -> Self {
         Self { costs, decision }
@@ -54,8 +55,8 @@ impl AlreadySettled {
         &self.decision
     }
 
-    /// Returns the error for the hold with this id. The message of the error does not contain the
-    /// costs, because the message of the error's source contains them.
+    /// Returns the error for the hold with this id. The source of the error is this value. The
+    /// message of the error omits the costs, because the message of its source contains them.
     #[must_use]
     pub fn into_error(self, id: &[u8]) -> Error {
         let message = format!("the hold \"{}\" has ended", id.escape_ascii());

@@ -2,7 +2,7 @@
 
 use crate::error::ErrorKind;
 
-/// The way in which a call was decided without the store, and the reason.
+/// The answer and the reason of a decision that was made without the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Degraded {
@@ -13,14 +13,15 @@ pub struct Degraded {
 }
 
 impl Degraded {
-    /// Creates the description of a decision by `answer`, after an error of kind `reason`.
+    /// Creates a description of a decision that was made without the store. `reason` is the kind of
+    /// the store's error.
     #[must_use]
     pub fn new(answer: DegradedAnswer, reason: ErrorKind) -> Self {
         Self { answer, reason }
     }
 }
 
-/// The way in which a call was decided without the store.
+/// The answer to a call that was decided without the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DegradedAnswer {
@@ -28,7 +29,7 @@ pub enum DegradedAnswer {
     FailedOpen,
     /// Failed closed: the request is refused.
     FailedClosed,
-    /// A fallback store decided, with a share of the limit.
+    /// A fallback store decided. Its limit is this node's share of the limit.
     FellBack,
 }
 
@@ -36,10 +37,10 @@ impl DegradedAnswer {
     #[cfg(feature = "metrics")]
     pub(crate) const ALL: [Self; 3] = [Self::FailedOpen, Self::FailedClosed, Self::FellBack];
 
-    /// Returns the name in logs and metrics.
+    /// Returns the name of the answer that logs and metrics contain.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        // A new variant of this enum must also be added to `ALL`.
+        // If this enum gets a new variant, the variant must be added to `ALL` too.
         match self {
             Self::FailedOpen => "failed-open",
             Self::FailedClosed => "failed-closed",

@@ -21,12 +21,12 @@ use crate::call::MAX_CHARGES;
 use crate::policy::Policy;
 use crate::time::Wait;
 
-/// The answer to a call. The call made all of its charges, or none.
+/// The answer of a store to a call. Either all charges of the call were made, or none.
 ///
 /// A decision with one or two verdicts needs no allocation. A decision with up to four verdicts
 /// needs one allocation, and a larger decision needs two.
-// One verdict is stored inline because each layer moves decisions, and most decisions have one
-// verdict.
+// Each layer moves decisions, and most decisions have one verdict. So a decision stores up to two
+// verdicts inline, and all rare parts in a box.
 #[must_use = "a decision that is not checked limits nothing"]
 #[derive(Clone)]
 pub struct Decision(Repr);
@@ -35,7 +35,8 @@ pub struct Decision(Repr);
 enum Repr {
     One(Verdict),
     Two([Verdict; 2]),
-    /// More than two verdicts, or a decision with a part that most decisions do not have.
+    /// A decision with more than two verdicts, or with a part that most decisions do not have, such
+    /// as amounts.
     More(Box<More>),
 }
 
@@ -48,13 +49,14 @@ struct More {
     details: Details,
 }
 
-/// The part of a decision that only a settlement or a peek has. This part is small, because a store
-/// keeps the decisions of calls with an id.
+/// The part of a decision that only a settlement or a peek has. The type is small to save memory,
+/// because a store keeps the decision of each call with an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Details {
-    /// One bit for each amount of a settlement. If the bit of an amount above 0 is set, the
-    /// settlement charged this amount. If the bit of an amount of 0 is set, the hold is out of
-    /// reach. In decisions of other operations, no bit is set.
+    /// One bit for each charge of a settlement. If the bit is set and the amount is above 0, the
+    /// settlement charged the amount instead of refunding it. If the bit is set and the amount is
+    /// 0, the hold was [out of reach](Decision::is_out_of_reach). In decisions of other operations,
+    /// no bit is set.
     Marked(u64),
     /// The unspent amount of each charge of a peek.
     Unspent(Box<[Option<u64>]>),
@@ -115,14 +117,14 @@ impl Decision {
         Self(Repr::More(more))
     }
 
-    /// Marks the amounts at `indices` as charged by the settlement: see
+    /// Marks the amounts at `indices` as amounts that the settlement charged: see
     /// [`is_charged`](Self::is_charged).
     pub fn with_charged(self, indices: impl IntoIterator<Item = usize>) -> Self {
         self.with_marked(indices)
     }
 
-    /// Marks the holds at `indices` as out of reach of the settlement: see
-    /// [`is_out_of_reach`](Self::is_out_of_reach).
+    /// Marks the holds of the charges at `indices` as out of reach, which means that the settlement
+    /// could not refund them: see [`is_out_of_reach`](Self::is_out_of_reach).
     pub fn with_out_of_reach(self, indices: impl IntoIterator<Item = usize>) -> Self {
         self.with_marked(indices)
     }
@@ -148,8 +150,8 @@ impl Decision {
         Self(Repr::More(more))
     }
 
-    /// Returns an upper bound on the heap bytes of a decision with `charges` charges. Degraded
-    /// decisions and decisions on peeks can be larger than this bound.
+    /// Returns an upper bound on the heap bytes of a decision with `charges` charges. The bound
+    /// does not apply to degraded decisions or decisions on peeks, which can be larger.
     #[doc(hidden)]
     #[must_use]
     pub const fn max_heap_bytes(charges: usize) -> usize {
@@ -193,12 +195,12 @@ impl Decision {
         }
     }
 
-    /// Returns `true` if the request is admitted, which means that no enforced policy refuses it.
+    /// Returns `true` if the request is admitted: no enforced policy denies its charge.
     #[must_use]
     #[inline]
     pub fn is_allowed(&self) -> bool {
-        // The inline verdicts are not read in a loop. This allows the compiler to drop all other
-        // fields of a decision that was just built.
+        // This method reads the inline verdicts without a loop. So if a decision was just built,
+        // the compiler can drop all fields that the method does not read.
         match &self.0 {
             Repr::One(verdict) => verdict.passes(),
             Repr::Two([one, other]) => one.passes() && other.passes(),
@@ -264,15 +266,15 @@ impl Decision {
         Some(if self.is_allowed() { 0 } else { secs.max(1) })
     }
 
-    /// Returns the indices of the charges that refuse the request.
+    /// Returns the indices of the charges whose policies refuse the request.
     pub fn refused_by(&self) -> impl Iterator<Item = usize> + '_ {
         let verdicts = self.verdicts().iter().enumerate();
         verdicts.filter(|(_, verdict)| !verdict.passes()).map(|(index, _)| index)
     }
 
-    /// Returns the wait until the reserved place after a
-    /// [`reserve`](crate::limiter::Request::reserve). After `acquire_within` and `until_ready`,
-    /// returns the time that the caller has waited. Returns zero after all other calls.
+    /// Returns the wait of the caller. After a [`reserve`](crate::limiter::Request::reserve), this
+    /// is the time from the decision until the reserved place. After `acquire_within` and
+    /// `until_ready`, it is the time that the caller has waited. After all other calls, it is zero.
     #[must_use]
     pub fn wait(&self) -> Duration {
         self.more().map_or(Duration::ZERO, |more| more.reserved_wait)
@@ -286,7 +288,7 @@ impl Decision {
     /// | refund, undo | the cost that was refunded |
     /// | [charge](crate::Operation::Charge) | the cost that was recorded |
     /// | [`AcquireUpTo`](crate::Operation::AcquireUpTo), [`HoldUpTo`](crate::Operation::HoldUpTo) | the cost that was acquired |
-    /// | [settle](crate::Operation::Settle) | the cost that was refunded, or [charged](Self::is_charged) |
+    /// | [settle](crate::Operation::Settle), [settle so far](crate::Operation::SettleSoFar) | the cost that was refunded, or [charged](Self::is_charged) |
     /// | all others | none: the slice is empty |
     ///
     /// An amount is in whole units of cost, rounded down.
@@ -315,18 +317,18 @@ impl Decision {
 
     /// Returns `true` if a settlement charged the [amount](Self::amounts) of the charge at `index`
     /// instead of refunding it. This happens if the actual cost is larger than the hold. It also
-    /// happens after the [refund of a lapsed hold](Policy::refund_lapsed), because the used cost
-    /// must then be charged again.
+    /// happens if the hold lapsed and was [refunded](Policy::refund_lapsed), because the settlement
+    /// must then charge the actual cost again.
     #[must_use]
     pub fn is_charged(&self, index: usize) -> bool {
         self.is_marked(index) && self.amounts().get(index).is_some_and(|&amount| amount > 0)
     }
 
     /// Returns `true` if a settlement refunded nothing for the charge at `index` because its hold
-    /// was out of reach. A hold is out of reach if the log has 128 or more newer records. The hold
-    /// then stays charged in full until its window ends. A log with a
-    /// [grain](crate::SlidingLog::grain) of at least 1/126 of its window has at most 128 records,
-    /// so that each hold is found.
+    /// was out of reach. This happens only with a sliding log: a hold is out of reach if the log
+    /// has 128 or more newer records. The hold then stays charged in full until its window ends. A
+    /// log with a [grain](crate::SlidingLog::grain) of at least 1/126 of its window has at most 128
+    /// records, so that no hold is out of reach.
     #[must_use]
     pub fn is_out_of_reach(&self, index: usize) -> bool {
         self.is_marked(index) && self.amounts().get(index) == Some(&0)
@@ -336,19 +338,19 @@ impl Decision {
         matches!(self.details(), Details::Marked(marked) if marked & bit_of(index) != 0)
     }
 
-    /// Returns the unspent amount for the subject of each charge, in the order of the charges. The
-    /// unspent amount is the sum of the subject's open [holds](crate::Operation::Hold), less the
-    /// costs that were [settled so far](crate::Operation::SettleSoFar). A hold is open until it is
-    /// settled or lapses. An open hold counts in full, even if a part of it was refilled, or if its
-    /// window has ended.
+    /// Returns the unspent amount of each charge, in the order of the charges. This is the sum of
+    /// the open [holds](crate::Operation::Hold) of the charge's subject, less the costs that were
+    /// [settled so far](crate::Operation::SettleSoFar). A hold is open until it is settled or
+    /// lapses. An open hold counts in full, even if a part of it was refilled or its window has
+    /// ended.
     ///
-    /// An amount is `None` for a policy without [`refund_lapsed`](Policy::refund_lapsed), because
-    /// the states of such a policy do not store their holds. If `refund_lapsed` was added to a
-    /// policy, the states contain only the holds that were made after this change.
+    /// An unspent amount is `None` for a policy without [`refund_lapsed`](Policy::refund_lapsed),
+    /// because the states of such a policy do not contain their holds. If `refund_lapsed` was added
+    /// to a policy later, the states contain only the holds that were made after this change.
     ///
-    /// The slice of unspent amounts is empty for all operations except a
-    /// [peek](crate::Operation::Peek), and if none of the policies has `refund_lapsed`. It is also
-    /// empty if the store was not called. This is the case for a denial from a
+    /// Only a [peek](crate::Operation::Peek) returns unspent amounts, and only if at least one of
+    /// the policies has `refund_lapsed`. For all other decisions, the slice is empty. The slice is
+    /// also empty if the peek did not reach the store: for a denial from a
     /// [cache](crate::DenyCache), and for a [degraded](Self::degraded) decision.
     ///
     /// ```
@@ -376,15 +378,16 @@ impl Decision {
         }
     }
 
-    /// Returns the way in which the decision was made without the store, and the reason. Returns
-    /// `None` if the store decided.
+    /// Returns the answer and the reason if the decision was made without the store. Returns `None`
+    /// if the store decided.
     #[must_use]
     pub fn degraded(&self) -> Option<&Degraded> {
         self.more()?.degraded.as_ref()
     }
 }
 
-/// A call has at most 64 charges.
+/// Returns the bit of the charge at `index`. 64 bits suffice, because a call has at most 64
+/// charges.
 const fn bit_of(index: usize) -> u64 {
     const { assert!(MAX_CHARGES <= 64) };
     if index < MAX_CHARGES { 1 << index } else { 0 }
@@ -432,9 +435,9 @@ impl Receipt {
         &self.0
     }
 
-    /// Returns the refunded cost of each charge after a refund, or the recorded cost of each charge
-    /// after a charge. The amounts have the order of the verdicts: see [`Decision::amounts`]. The
-    /// slice is empty after a reset and after a block.
+    /// Returns the amount that was refunded for each charge after a refund, or the amount that was
+    /// recorded for each charge after a charge. The amounts have the order of the verdicts: see
+    /// [`Decision::amounts`]. The slice is empty after a reset and after a block.
     #[must_use]
     pub fn amounts(&self) -> &[u64] {
         self.0.amounts()

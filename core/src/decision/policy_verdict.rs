@@ -124,18 +124,18 @@ impl<'a> PolicyVerdict<'a> {
     }
 
     /// Returns a time after which the policy admits more than [`remaining`](Self::remaining), if
-    /// nothing more is charged. It is zero if the full limit remains.
+    /// nothing more is charged. Returns zero if the full limit remains.
     ///
     /// For fixed windows and buckets, this is the shortest such time, exact to the policy's tick
-    /// (usually a microsecond). The verdicts of sliding windows, of policies with shards and of
-    /// blocked subjects do not contain the shortest time. For these verdicts, the method returns
+    /// (usually a microsecond). For sliding windows, policies with shards and blocked subjects, the
+    /// verdict does not contain the shortest time. The method then returns
     /// [`retry_after`](Self::retry_after) if the charge was denied, and
-    /// [`reset_after`](Self::reset_after) otherwise.
+    /// [`reset_after`](Self::reset_after) if it was admitted.
     #[must_use]
     pub fn next_after(&self) -> Duration {
         let full = self.reset_after().max(self.blocked_for());
-        // A cost of 0 is never denied, so a denied charge has a cost of at least 1. After its wait,
-        // at least 1 more is admitted.
+        // A denied cost is above the remaining amount, and is admitted after `retry_after`. So the
+        // policy then admits more than now.
         let retry = self.retry_after().filter(|_| self.outcome() == Outcome::Denied);
         let bound = retry.map_or(full, |retry| retry.min(full));
         if !self.blocked_for().is_zero() {
@@ -145,8 +145,8 @@ impl<'a> PolicyVerdict<'a> {
         let Some(others) = missing.checked_sub(1) else {
             return Duration::ZERO;
         };
-        // The bucket is full after `full`. The next token is refilled before all other missing
-        // tokens, so the time in which the other tokens are refilled is subtracted from `full`.
+        // `full` is the time until the bucket is full. All other missing tokens are refilled after
+        // the next token, so their refill time is subtracted from `full`.
         let after_the_next = match self.policy.rule() {
             _ if self.policy.shards().is_some() => 0,
             Rule::TokenBucket(rule) => rule.refill_time(others),

@@ -1,4 +1,4 @@
-//! The answer of one policy to its charge.
+//! The part of a decision that belongs to one policy.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::policy::Policy;
 use crate::time::{Wait, micros_of_ceil};
 
-/// The answer of one policy to its charge.
+/// The answer of one policy to one charge of a call.
 ///
-/// A store that does not use [`engine::decide`](crate::engine::decide) builds its verdicts with
-/// these methods:
+/// A store that does not use [`engine::decide`](crate::engine::decide) builds its verdicts as in
+/// this example:
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,14 +22,15 @@ use crate::time::{Wait, micros_of_ceil};
 /// assert_eq!(verdict.limit(), 100);
 /// assert_eq!(verdict.retry_after(), Some(Duration::from_secs(3)));
 /// ```
-// A verdict is five words without niches, so that copies move whole words and an enclosing enum
-// stores its tag elsewhere. The field that is always read is first.
+// A verdict consists of five words without niches. So a copy moves whole words, and an enum that
+// contains a verdict stores its tag outside the verdict. `flags` is the first field, because every
+// caller reads it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     flags: Flags,
     pub(super) limit: u64,
-    /// The remaining amount. If the subject is blocked, this is the number of microseconds until
-    /// the block ends, because nothing remains for a blocked subject.
+    /// The remaining amount. If the subject is blocked, this field contains the microseconds until
+    /// the block ends instead, because the remaining amount of a blocked subject is 0.
     remaining_or_block: u64,
     pub(super) retry: Wait,
     reset: u64,
@@ -79,7 +80,8 @@ impl Flags {
 
     #[inline]
     const fn refuses(self) -> bool {
-        // The shadow flag is higher than the other flags, so that one comparison shows a refusal.
+        // `SHADOW` is a higher bit than `DENIED` and `BLOCKED`. So `these` is less than `SHADOW` if
+        // and only if the policy is not a shadow.
         let these = self.0 & (Self::DENIED | Self::BLOCKED | Self::SHADOW);
         these != 0 && these < Self::SHADOW
     }
@@ -102,7 +104,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the name in logs and metrics.
+    /// Returns the name of the outcome that logs and metrics contain.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -230,9 +232,9 @@ impl Verdict {
     }
 
     /// Returns how much longer the subject is blocked, regardless of its usage. Returns zero if the
-    /// subject is not blocked. The cause of the block is a denial under
-    /// [`Policy::block_for`](crate::Policy::block_for), or
-    /// [`Operation::Block`](crate::Operation::Block). The denial can be the denial of this verdict.
+    /// subject is not blocked. A subject is blocked by
+    /// [`Operation::Block`](crate::Operation::Block), or by a denial of a policy with
+    /// [`block_for`](crate::Policy::block_for), such as the denial that this verdict reports.
     #[must_use]
     pub fn blocked_for(&self) -> Duration {
         Duration::from_micros(self.blocked_micros())
@@ -260,8 +262,8 @@ impl Verdict {
         both.blocked_for_micros(self.blocked_micros().max(other.blocked_micros()))
     }
 
-    /// Returns for how many microseconds the outcome stays the same if nothing is charged or
-    /// refunded.
+    /// Returns the number of microseconds for which the outcome stays the same, if nothing is
+    /// charged or refunded.
     pub(crate) fn valid_for(&self) -> u64 {
         match self.outcome() {
             Outcome::Allowed => u64::MAX,
@@ -292,8 +294,9 @@ impl Verdict {
         Self { remaining_or_block: self.limit, ..later }
     }
 
-    /// Adds `more` to the remaining amount, and admits a denied charge of `cost` if the sum is
-    /// enough. `more` is an amount that remains in addition to the amount that the store reports.
+    /// Adds `more` to the remaining amount. If the charge of `cost` was denied and the sum is
+    /// enough, admits the charge. `more` is an amount that remains in addition to the amount that
+    /// the store reported, such as the unspent part of this node's chunks.
     #[cfg(feature = "tokio")]
     pub(crate) fn with_more_remaining(self, more: u64, cost: u64) -> Self {
         if more == 0 || self.has_block() {
@@ -315,8 +318,8 @@ impl Verdict {
         Self { flags, retry: Wait::NEVER, ..self }
     }
 
-    /// Returns the verdict that the next charge would get. If this verdict is a denial that blocked
-    /// the subject, the outcome becomes [`Outcome::Blocked`].
+    /// Returns the verdict that the next charge would get. If the outcome is a denial that blocked
+    /// the subject, the outcome for the next charge is [`Outcome::Blocked`].
     pub(crate) fn for_next_charge(self) -> Self {
         if self.outcome() != Outcome::Denied || !self.has_block() {
             return self;

@@ -10,8 +10,9 @@ use crate::decision::{Decision, Outcome, Verdict};
 use crate::error::Error;
 use crate::time::Wait;
 
-/// Makes all charges if each charge is admitted within `max_wait`. Otherwise makes no charge, and
-/// only writes the blocks that follow the denials.
+/// If each enforced policy admits its charges within `max_wait`, makes all charges, except charges
+/// that a shadow denies. Otherwise makes no charge. If a policy with a block denies a charge, also
+/// blocks the subject.
 pub(super) fn acquire(
     charges: Charges<'_>,
     now: u64,
@@ -26,7 +27,8 @@ pub(super) fn acquire(
     let enforced = || all().filter(|(_, (charge, _))| !charge.policy.is_shadow());
     let is_allowed = enforced().all(|(_, (_, evaluated))| evaluated.admits());
 
-    // Each state is written once, for the first charge to the state.
+    // Several charges can belong to one state. Only the first of these charges writes the state,
+    // with their total cost.
     let is_written = |index, charge: &Charge<'_>, evaluated: &Evaluated| {
         evaluated.first == index && evaluated.is_written(charge, is_allowed)
     };
@@ -67,8 +69,8 @@ fn with_wait(decision: Decision, wait: Wait) -> Decision {
 }
 
 impl Evaluated {
-    /// Returns `true` if the charge changes its record. `is_allowed` says whether the whole call is
-    /// admitted.
+    /// Returns `true` if the record must be written, either to make the charge or to block the
+    /// subject. `is_allowed` says whether the decision allows the whole call.
     fn is_written(&self, charge: &Charge<'_>, is_allowed: bool) -> bool {
         match self.outcome {
             _ if self.cost == 0 => false,
@@ -86,16 +88,16 @@ impl Evaluated {
     }
 }
 
-/// Acquires the same amount for each charge: the maximum that all enforced policies admit. If the
-/// maximum is below `min`, acquires nothing.
+/// Acquires the same amount for each charge. This is the maximum amount that all enforced policies
+/// admit. If this maximum is below `min`, acquires nothing.
 pub(super) fn acquire_up_to(
     charges: Charges<'_>,
     min: u64,
     now: u64,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
-    // If the maximum is below `min`, an acquire of `min` is refused. The verdicts of that acquire
-    // give the reason.
+    // If the maximum is below `min`, the engine tries `min`. At least one policy denies this
+    // amount, so that the verdicts contain the reason of the refusal.
     let amount = admissible_amount(charges, now, records).max(min);
     let cost = |charge: Charge<'_>| if charge.is_check_only { charge.cost } else { amount };
     let charges: PerCharge<Charge<'_>> =
@@ -110,8 +112,8 @@ pub(super) fn acquire_up_to(
     Ok(decision.with_amounts(amounts))
 }
 
-/// Returns the maximum amount that all enforced policies admit for each charge. Returns 0 if a
-/// policy refuses a check-only charge.
+/// Returns the maximum amount that all enforced policies admit, at most the lowest cost of a
+/// charge. Returns 0 if an enforced policy denies a check-only charge.
 fn admissible_amount(charges: Charges<'_>, now: u64, records: &mut impl Records) -> u64 {
     let mut amount = u64::MAX;
     for (index, charge) in charges.iter().enumerate() {

@@ -11,15 +11,15 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::time::{MAX_SPAN_MICROS, Wait, micros_of_ceil};
 
-/// Charges each cost beyond the limit. If a state cannot represent the whole cost, charges the part
-/// that the state can represent.
+/// Charges each cost, even beyond the limit. If a state cannot represent the whole cost, charges
+/// the part that the state can represent.
 pub(super) fn charge(
     charges: Charges<'_>,
     now: u64,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
-    // Computes the amount that is charged to each state. The amount is stored at the index of the
-    // first charge to the state.
+    // Returns the amount that a charge adds to its state. If several charges belong to one state,
+    // the first charge adds their total amount, and the other charges add 0.
     let total = |(index, charge): (usize, Charge<'_>)| {
         let is_first = charges.iter().take(index).all(|other| !other.shares_state_with(&charge));
         if !is_first || charge.is_check_only {
@@ -49,19 +49,21 @@ pub(super) fn refund(charges: Charges<'_>, now: u64, records: &mut impl Records)
     report_after(charges, now, records).with_amounts(amounts)
 }
 
-/// Reverts the part of an acquire that still counts. The acquire had the same charges, and was made
-/// at `at`.
+/// Reverts an acquire of the same `charges` that was made at `at`. Only the part of the acquire
+/// that still counts is reverted.
 pub(super) fn undo(
     charges: Charges<'_>,
     at: u64,
     now: u64,
     records: &mut impl Records,
 ) -> Decision {
-    // The acquire charged the sum of the costs to each state, so the undo reverts this sum.
+    // The acquire charged each state once, with the total cost of its charges, so the undo reverts
+    // this total.
     let evaluated = evaluate_all(charges, now, Wait::ZERO, records);
     let undo = |(index, (charge, evaluated)): (usize, (Charge<'_>, &Evaluated))| {
         let cost = evaluated.cost;
-        // An acquire never charges a cost above the limit.
+        // An acquire never charges a cost above the limit, so an undo of a higher cost reverts
+        // nothing.
         let was_possible = (1..=charge.policy.limit()).contains(&cost) && !charge.is_check_only;
         if evaluated.first != index || !was_possible || records.get(index).is_none() {
             return 0;
@@ -72,9 +74,9 @@ pub(super) fn undo(
     report_after(charges, now, records).with_amounts(split(charges, &totals))
 }
 
-/// Distributes the amount of each state among the charges to the state, in their order. A charge
-/// gets at most its cost. `totals` has the amount of a state at the index of the first charge to
-/// the state.
+/// Distributes the amount of each state among the charges to the state, in their order. For
+/// example, if two charges cost 3 each and their state has an amount of 4, they get 3 and 1.
+/// `totals` contains the amount of a state at the index of the first charge to the state.
 fn split(charges: Charges<'_>, totals: &[u64]) -> PerCharge<u64> {
     let mut rest: PerCharge<u64> = PerCharge::from_slice(totals);
     let amount = |charge: Charge<'_>| {
@@ -92,9 +94,9 @@ pub(super) fn reset(charges: Charges<'_>, now: u64, records: &mut impl Records) 
     report_after(charges, now, records)
 }
 
-/// Blocks the subjects for `span`. If `span` is zero, removes their blocks. `replaces` is called
-/// with the end of the old block and the end of the new block. An end of 0 means no block. If
-/// `replaces` returns `false`, the old block stays.
+/// Blocks the subjects for `span`. If `span` is zero, removes their blocks. Calls `replaces` with
+/// the end of the old block and the end of the new block; 0 means no block. If `replaces` returns
+/// `false`, the old block stays.
 pub(super) fn block(
     charges: Charges<'_>,
     now: u64,

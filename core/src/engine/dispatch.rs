@@ -1,4 +1,4 @@
-//! The state of any algorithm, and the functions of any rule on such a state.
+//! The type of a state of any algorithm, and the methods of [`Rule`] that use such a state.
 
 use crate::algorithm::concurrent::{self, ConcurrentRule};
 use crate::algorithm::fixed_window::{self, FixedWindowRule};
@@ -25,15 +25,15 @@ use crate::time::Wait;
 /// | [slots](concurrent::State) | `count`: the slots in use |
 ///
 /// The numbers have a meaning only together with the policy that wrote the state. So a store must
-/// also keep the text of that policy. [`Record::restore`](super::Record::restore) reads a state
-/// back.
+/// also keep the text of that policy. [`Record::restore`](super::Record::restore) creates a record
+/// from the text and the numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
     /// The state of a fixed window.
     FixedWindow(fixed_window::State),
-    /// The state of a sliding log. It is boxed. Without the box, the state would enlarge every
-    /// record.
+    /// The state of a sliding log. It is boxed, because an unboxed log would make every record
+    /// larger.
     SlidingLog(Box<sliding_log::State>),
     /// The state of a sliding counter.
     SlidingCounter(sliding_counter::State),
@@ -101,8 +101,8 @@ fn name<A: Algorithm>(_: &A) -> &'static str {
     A::NAME
 }
 
-/// Calls the functions of [`Algorithm`] for any algorithm. A state of another algorithm is treated
-/// as no state.
+/// Each method calls the corresponding method of the rule's [`Algorithm`]. A state of another
+/// algorithm is treated like a missing state.
 impl Rule {
     pub(super) fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {
         dispatch!(self, |rule| rule.wait(own(rule, state), cost, now))

@@ -1,4 +1,5 @@
-//! The evaluation of charges: the answer of each policy is computed before anything is written.
+//! The evaluation of charges: the outcome and the wait of each charge, computed before the engine
+//! writes anything.
 
 use super::record::Record;
 use super::records::{PerCharge, Records};
@@ -7,9 +8,9 @@ use crate::decision::Outcome;
 use crate::time::Wait;
 
 pub(super) struct Evaluated {
-    /// The index of the first charge of the call that has the same state as this charge.
+    /// The index of the first charge of the call that has the same state as the evaluated charge.
     pub(super) first: usize,
-    /// The sum of the costs of all charges of the call that have the same state as this charge.
+    /// The total cost of all charges of the call that have the same state as the evaluated charge.
     pub(super) cost: u64,
     /// The time until the state admits the cost, regardless of a block.
     pub(super) wait: Wait,
@@ -25,7 +26,7 @@ impl Evaluated {
 #[derive(Clone, Copy)]
 pub(super) struct Waits {
     max: Wait,
-    /// Whether the wait of a denied charge becomes shorter if holds lapse during the wait.
+    /// Whether the wait of a denied charge takes into account that open holds will lapse.
     counts_on_lapses: bool,
 }
 
@@ -33,8 +34,9 @@ impl Waits {
     pub(super) const COUNTING: Self = Self { max: Wait::ZERO, counts_on_lapses: true };
     pub(super) const PLAIN: Self = Self { max: Wait::ZERO, counts_on_lapses: false };
 
-    /// Creates the settings for an acquire, or for a reservation if `max` is not zero. The place of
-    /// a reservation must not depend on holds that will lapse.
+    /// Creates the settings for an acquire, or for a reservation if `max` is not zero. The wait of
+    /// a reservation must not depend on future lapses of open holds, because a client can still
+    /// extend these holds.
     pub(super) fn up_to(max: Wait) -> Self {
         Self { max, counts_on_lapses: max.is_zero() }
     }
@@ -68,8 +70,8 @@ pub(super) fn evaluate(
     Evaluated { first, cost, wait, outcome }
 }
 
-/// Evaluates all charges of a call. Charges to the same state are evaluated with the sum of their
-/// costs, because they are admitted together or not at all.
+/// Evaluates all charges of a call. If several charges belong to one state, the state admits all of
+/// them or none, so each of them is evaluated at the sum of their costs.
 pub(super) fn evaluate_all(
     charges: Charges<'_>,
     now: u64,

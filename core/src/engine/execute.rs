@@ -31,8 +31,8 @@ pub(super) fn execute(
         Operation::BlockAtLeast { span } => {
             block(charges, now, span, records, |old, new| old < new)
         }
-        // This arm is never reached. `Call::check` refuses these operations without an id, and
-        // `decide` sends these operations with an id to `hold`.
+        // This arm is never reached. `Call::check` refuses an operation on a hold without an id,
+        // and `decide` passes an operation on a hold with an id to the module `hold`.
         Operation::Hold
         | Operation::HoldUpTo { .. }
         | Operation::Settle

@@ -1,34 +1,35 @@
 //! Packed states, and the fast path: the shortest way to decide on a packed state.
 //!
-//! A store with millions of states needs small states. Most calls are one charge to a state that
-//! the same policy wrote. This module decides such calls. [`decide`](super::decide) executes all
-//! other calls.
+//! A store with millions of states needs small states. In most calls, a single charge goes to a
+//! state that the same policy wrote. This module decides only such calls, and
+//! [`decide`](super::decide) all others.
 //!
 //! # Cost
 //!
-//! The cost of the fast path is its number of instructions. With one hot subject, the instructions
-//! bound the rate of checks. With many subjects, each check waits about 100 ns for memory. While a
-//! check waits, the processor executes about 250 instructions ahead. If the memory access of the
-//! next check is among them, the two checks wait concurrently. These rules keep the number of
-//! instructions low:
+//! If all calls have the same subject, the number of instructions of the fast path limits the rate
+//! of decisions. If the calls have many subjects, each decision waits about 100 ns for memory,
+//! while the processor executes about 250 instructions ahead. If the next decision accesses its
+//! memory within these instructions, the two decisions wait concurrently. Therefore these rules
+//! keep the number of instructions low:
 //!
 //! * The fast path is inlined into the caller, including the decision on a token bucket, a sliding
-//!   counter or a fixed window. It has 1.5 kB of code per call site. The compiler then drops
-//!   results that the caller does not use. No feature of the crate turns this off, because the
-//!   features of another dependency would then decide on the speed.
-//! * A rare case is a tail call. The called function takes the parts of a charge, and returns a
-//!   type of its own (`OutOfLine`). A reference to the call would force the call into memory. A
-//!   shared return type would make both paths write to the caller's result.
-//! * A result that the caller drops must be cheap to drop inline. So an error is two small boxes,
-//!   and the rare parts of a decision are behind one box.
-//! * The code of each algorithm has its own return (`decide_inline`). Paths that join before the
-//!   return would exchange their values in memory.
-//! * Divisors are `NonZero`, because a division that could panic is executed even if its result is
-//!   not used.
-//! * A verdict is five whole words. A load of 16 bytes stalls if its two words were just stored
-//!   separately.
+//!   counter or a fixed window. The compiler then drops results that the caller does not use. Each
+//!   call site has 1.5 kB of code. The crate has no feature that disables the inlining, because a
+//!   dependency that enables the feature would change the speed for the whole program.
+//! * A function for a rare case is not inlined, and is called in tail position. It takes the parts
+//!   of a charge, because a reference to the call would force the call into memory. Its return type
+//!   differs from the return type of the fast path (in the memory store, it is `OutOfLine`). If
+//!   both types were the same, the fast path would also write its result to memory.
+//! * A result that the caller drops must be cheap to drop inline. So an error consists of two small
+//!   boxes, and the rare parts of a decision are behind one box.
+//! * In `decide_inline`, the code of each algorithm returns by itself. If all algorithms ended in
+//!   one common return, their results would be passed to this return through memory.
+//! * Divisors are `NonZero`, because the compiler cannot remove a division that can panic, even if
+//!   its result is not used.
+//! * A verdict is five whole words, and copies move whole words. A load of 16 bytes would stall if
+//!   its two words had just been stored separately.
 //!
-//! After a change, count the instructions with `.ci/instructions`.
+//! After a change of this module, count the instructions with `.ci/instructions`.
 
 use super::dispatch::{State, Variant};
 use super::record::Record;
@@ -66,7 +67,7 @@ impl PackedState {
         dispatch!(record.policy().rule(), |rule| pack(rule, state), boxed _ => None)
     }
 
-    /// Returns the record that was packed. `policy` must be the policy that wrote the record.
+    /// Restores the record that was packed. `policy` must be the policy that wrote the record.
     #[must_use]
     pub fn record(self, policy: &Policy) -> Record {
         let state = match self {
@@ -76,8 +77,8 @@ impl PackedState {
         Record::with_state(policy, state)
     }
 
-    /// Returns the time from which the state cannot be distinguished from no state. `policy` must
-    /// be the policy that wrote the state.
+    /// Returns the time at which the state recovers. From this time, decisions with the state are
+    /// the same as decisions without it. `policy` must be the policy that wrote the state.
     #[must_use]
     #[inline]
     pub fn recovers_at(self, policy: &Policy) -> u64 {
@@ -85,16 +86,18 @@ impl PackedState {
     }
 
     /// Decides on one charge at `now`, and makes the charge if it is admitted. The charge's policy
-    /// must have written the state, unless the state is [`NONE`](Self::NONE).
+    /// must have written the state. If the state is [`NONE`](Self::NONE), the charge can have any
+    /// policy.
     ///
-    /// Returns `None` and changes nothing if the charge needs the engine. This is the case for a
-    /// log, for a count that does not fit, and for a block that follows a denial.
+    /// Returns `None` and changes nothing if only the engine can execute the charge. This is the
+    /// case for a log, for a count that does not fit into the packed state, and for a denial that
+    /// blocks the subject.
     #[inline(always)]
     pub fn acquire(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {
         dispatch!(charge.policy.rule(), |rule| self.acquire_by(rule, charge, now), boxed _ => None)
     }
 
-    /// Does the same as [`acquire`](Self::acquire) for a rule of a known type.
+    /// Like [`acquire`](Self::acquire), but the compiler knows the type of the rule.
     #[inline(always)]
     pub fn acquire_by<A: PackedAlgorithm>(
         &mut self,
@@ -155,8 +158,8 @@ fn pack<A: PackedAlgorithm + Variant>(_: &A, state: &State) -> Option<PackedStat
 impl Record {
     /// Decides on one charge to a log at `now`, and makes the charge if the limit admits it.
     ///
-    /// Returns `None` and changes nothing if this record is not a log of the charge's policy, if
-    /// the record has a block or holds, or if a block would follow a denial.
+    /// Returns `None` and changes nothing in three cases: this record is not a log of the charge's
+    /// policy, the record has a block or holds, or a denial would block the subject.
     #[doc(hidden)]
     #[inline]
     pub fn acquire_log(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {
@@ -192,14 +195,14 @@ impl Evaluation {
         self.wait.is_zero()
     }
 
-    /// Returns the state that must be written if all charges of the call are made. Returns `None`
-    /// if the state does not change.
+    /// Returns the state that the store must write if it makes the charges of the call. Returns
+    /// `None` if the state does not change.
     #[must_use]
     pub fn after(&self) -> Option<PackedState> {
         self.after
     }
 
-    /// Returns the outcome if all admitted charges of the call are made.
+    /// Returns the outcome for the case that the store makes the admitted charges of the call.
     #[must_use]
     #[inline(always)]
     pub fn committed(self) -> FastOutcome {
@@ -207,7 +210,8 @@ impl Evaluation {
         FastOutcome { wait: self.wait, left, now: self.now }
     }
 
-    /// Returns the outcome if no charge of the call is made.
+    /// Returns the outcome for the case that the store makes no charge of the call, for example
+    /// because another policy denies.
     #[must_use]
     #[inline(always)]
     pub fn discarded(self) -> FastOutcome {
@@ -215,19 +219,20 @@ impl Evaluation {
     }
 }
 
-/// Some policies block a subject after a denial.
+/// Returns `true` if the charge does not block the subject. A denial blocks if the policy has a
+/// block, except if the cost is 0 or exceeds the limit.
 #[inline(always)]
 fn blocks_nothing(charge: &Charge<'_>, wait: Wait) -> bool {
     wait.is_zero() || wait == Wait::NEVER || charge.cost == 0 || charge.policy.block_micros() == 0
 }
 
 /// The outcome of a charge to a subject that is not blocked. The caller computes the verdict from
-/// this outcome after it has released its lock.
+/// the outcome after it has released its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FastOutcome {
     wait: Wait,
     /// The state after the charge. For a log, the two words are the remaining amount and the time
-    /// of recovery.
+    /// of recovery instead.
     left: PackedState,
     now: u64,
 }
@@ -240,7 +245,7 @@ impl FastOutcome {
         self.verdict_at(self.level(policy), policy)
     }
 
-    /// Does the same as [`verdict`](Self::verdict) for a rule of a known type.
+    /// Like [`verdict`](Self::verdict), but the compiler knows the type of the rule.
     #[must_use]
     #[inline(always)]
     pub fn verdict_by<A: PackedAlgorithm>(self, rule: &A, policy: &Policy) -> Verdict {

@@ -82,7 +82,8 @@ fn make(
             let take = Take::new(now, cost);
             holds.add(StateHold { key, take, spent: 0, lapses_at, expires_at })
         };
-        // The acquire has created this record and made room for the hold.
+        // This update cannot fail, because `execute` has already created the record of the charge,
+        // and has made room for the hold.
         records.update(index, |record| held.number = record.change_holds(now, add));
     }
     records.remember(RememberedCall {
@@ -115,13 +116,13 @@ fn check_open_holds(
     Ok(())
 }
 
-/// Returns the time at which a hold expires, which is one time to live after its lapse.
+/// Returns the time at which a hold expires: one time to live after its lapse.
 fn expiry(lapses_at: u64, id: CallId<'_>) -> u64 {
     lapses_at.saturating_add(micros_of_ceil(id.ttl))
 }
 
 impl RememberedHold {
-    /// Returns `true` if `call` requests the same amounts as the call that made this hold.
+    /// Returns `true` if `call` requests the same amounts as the earlier call that made this hold.
     fn is_repeated_by(&self, call: &Call<'_>) -> bool {
         let costs = call.charges.iter().map(|charge| charge.cost);
         self.min_amount == call.operation.min_amount()
@@ -269,9 +270,10 @@ fn settle(
 
 impl HeldCharge {
     /// Returns the change to the state if the actual cost of the charge is `total`. `is_final` is
-    /// `false` for a cost that is settled so far. `refunded` is the amount that was refunded when
-    /// the hold lapsed, or `None` if the state no longer contains the hold, for example after a
-    /// reset.
+    /// `true` for a settlement, and `false` for a cost that is only settled so far.
+    ///
+    /// `refunded` is the amount that was refunded when the hold lapsed. It is `None` if the state
+    /// no longer contains the hold, for example after a reset.
     fn change_to(self, total: u64, is_final: bool, refunded: Option<u64>, taken_at: u64) -> Change {
         let Some(held) = self.held else { return Change::Nothing };
         let held = refunded.map_or(0, |refunded| held.saturating_sub(refunded));
@@ -313,8 +315,8 @@ impl Finder {
     }
 }
 
-/// Refunds the lapsed holds on the states of a call for one hold. For each charge, returns the
-/// amount of this hold that was refunded, or `None` if the state was reset: see
+/// Refunds all lapsed holds on the states of `call`, which settles a hold. For each charge, returns
+/// the amount that was refunded when the settled hold lapsed, or `None` if the state was reset: see
 /// [`HeldCharge::change_to`].
 fn refund_lapsed(
     call: &Call<'_>,
@@ -333,8 +335,8 @@ fn refund_lapsed(
     call.charges.iter().enumerate().map(refunded).collect()
 }
 
-/// Applies `changes` to the hold on each state that contains the hold. If the change of a state
-/// returns `None`, removes the hold from that state.
+/// For each charge, applies `changes(index)` to the hold on the charge's state, if the state
+/// contains the hold. If the result is `None`, removes the hold from the state.
 fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
     call: &Call<'_>,
     finder: &Finder,
@@ -354,7 +356,8 @@ fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
     }
 }
 
-/// Prolongs the epoch of each state of the hold, until at least `expires_at`.
+/// Prolongs the epoch of each state of the hold, so that it does not end before `expires_at`, when
+/// the hold expires.
 fn prolong_epochs(
     call: &Call<'_>,
     finder: &Finder,
@@ -374,8 +377,8 @@ fn prolong_epochs(
     }
 }
 
-/// Returns the number of an epoch that begins with this hold. The number depends on the time,
-/// because the same id can be used again for a later hold.
+/// Returns the number of the epoch that begins with the hold `key`. The number also depends on the
+/// time, because a client can use the same id for a later hold, whose key is then equal.
 fn epoch_of(key: &HoldKey, now: u64) -> u64 {
     key.first_chunk().map_or(now, |bytes| u64::from_le_bytes(*bytes) ^ now)
 }
@@ -400,7 +403,7 @@ pub fn unknown_hold(id: &[u8]) -> Error {
     Error::new(ErrorKind::UnknownHold, message)
 }
 
-/// Creates the error for a subject with too many open holds.
+/// Creates the error for a subject that has the maximum number of open holds.
 #[must_use]
 pub fn too_many_holds(policy: &Policy, open: usize) -> Error {
     let message = format!(

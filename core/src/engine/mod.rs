@@ -1,18 +1,21 @@
 //! Decides calls on the records of a store.
 //!
-//! A backend with states in its own process implements [`Records`], locks out other callers, and
-//! calls [`decide`]. Such a backend needs nothing else. Before the engine writes anything, it
-//! checks everything that can fail. A backend that keeps its states elsewhere stores the parts of
-//! each record, and restores the record with [`Record::restore`].
+//! A backend that keeps its states in its own process implements [`Records`], locks out other
+//! callers, and calls [`decide`]. Before the engine writes anything, it checks everything that can
+//! fail.
 //!
-//! The modules, in the order in which a call passes through them:
+//! A backend that keeps its states elsewhere stores the parts of each record, and restores the
+//! record with [`Record::restore`].
 //!
-//! * `once` and `hold` execute calls with an id, and answer repeated calls from memory.
-//! * `execute` calls the function of the operation, from `acquire`, `change` or `report`.
+//! The modules, in the order in which they process a call:
+//!
+//! * `once` and `hold` execute calls with an id. They answer a repeated call with the stored
+//!   answer.
+//! * `execute` calls the function for the operation, which is in `acquire`, `change` or `report`.
 //! * `evaluate` computes the outcome and the wait of each charge, before anything is written.
 //! * `record` and `dispatch` apply the rule of a policy to a state.
 //! * `report` and `verdict` compute the verdicts from the states after the operation.
-//! * `fast` decides common calls on packed states, without the other modules.
+//! * `fast` decides frequent kinds of calls on packed states, without the other modules.
 
 mod acquire;
 mod change;

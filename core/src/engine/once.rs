@@ -1,4 +1,5 @@
-//! Calls with an id, which are executed once.
+//! Calls with an id. The engine executes such a call once, and answers repetitions with the stored
+//! decision.
 
 use std::time::Duration;
 

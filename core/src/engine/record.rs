@@ -36,15 +36,17 @@ impl Record {
         Self { state, ..Self::new(policy) }
     }
 
-    /// Restores a record from its parts. The parts are the values that [`policy`](Self::policy),
+    /// Restores a record from its parts: the values that [`policy`](Self::policy),
     /// [`state`](Self::state) and [`blocked_until_micros`](Self::blocked_until_micros) returned for
-    /// the original record. The restored record decides as the original record would.
+    /// the original record. The restored record decides like the original record.
     ///
     /// `restore` is for stores that keep records outside of their own process. `policy` is the
-    /// policy that wrote the record, which can differ from the policy of the charge. A store keeps
-    /// this policy as text. [`State`] describes the numbers of a state. Such a store cannot keep
-    /// the holds of a policy with [`refund_lapsed`](Policy::refund_lapsed), so it does not
-    /// [support](crate::Store::supports) such a policy.
+    /// policy that wrote the record. It can differ from the policy of the current charge, so the
+    /// store must keep it, as text. [`State`] describes the numbers of a state.
+    ///
+    /// A store that restores records cannot keep the holds of a policy with
+    /// [`refund_lapsed`](Policy::refund_lapsed), so it does not [support](crate::Store::supports)
+    /// such a policy.
     ///
     /// ```
     /// use tidegate_core::algorithm::fixed_window;
@@ -64,16 +66,17 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// Returns an error of kind [`ErrorKind::ForeignValue`] if no record can have these parts. The
-    /// message names the wrong value and its bound. These parts cause an error:
+    /// Returns an error of kind [`ErrorKind::ForeignValue`] if the values cannot be parts of a
+    /// record. The message names the wrong value and its bound. Wrong values are:
     ///
     /// * a state of another algorithm
-    /// * a time later than every time that the policy can store
+    /// * a time after the latest time that the policy can store
     /// * a count or a debt of 0 or above [`MAX_EXACT`]
-    /// * an end of a window at which no window of the policy ends
-    /// * a log that is empty, too long or not in order
+    /// * an end of a window at which no window of the policy can end
+    /// * a log that is empty, has too many records, or has records that are not sorted by time
     ///
-    /// A count above the limit of the policy is valid, because the limit was possibly lowered.
+    /// A count above the limit of the policy is valid, because the limit was possibly higher when
+    /// the count was written.
     pub fn restore(
         policy: &Policy,
         state: Option<State>,
@@ -118,17 +121,17 @@ impl Record {
         (self.blocked_until > 0).then_some(self.blocked_until)
     }
 
-    /// Returns the time from which the record cannot be distinguished from no record. A store is
-    /// allowed to drop the record from this time. Returns `None` if the time is after
-    /// [`Timestamp::MAX`], because no clock reaches it.
+    /// Returns the time at which the record recovers. From this time, decisions with the record are
+    /// the same as decisions without it, so a store may drop the record. Returns `None` if this
+    /// time is after [`Timestamp::MAX`], because no clock reaches it.
     #[must_use]
     pub fn recovers_at(&self) -> Option<Timestamp> {
         let micros = self.recovers_at_micros();
         (micros < MAX_EXACT).then(|| Timestamp::from_micros(micros))
     }
 
-    /// Returns the time of [`recovers_at`](Self::recovers_at) in microseconds since 1970. The time
-    /// can be after [`Timestamp::MAX`].
+    /// Returns the time of [`recovers_at`](Self::recovers_at) in microseconds since 1970, even if
+    /// it is after [`Timestamp::MAX`].
     #[doc(hidden)]
     #[must_use]
     pub fn recovers_at_micros(&self) -> u64 {
@@ -152,7 +155,7 @@ impl Record {
         state + holds.map_or(0, |holds| size_of::<StateHolds>() + holds.heap_bytes())
     }
 
-    /// Returns the maximum number of bytes by which the next charge can increase
+    /// Returns the maximum number of bytes by which one more charge can increase
     /// [`heap_bytes`](Self::heap_bytes).
     #[must_use]
     pub fn growth(record: Option<&Self>, policy: &Policy) -> usize {
@@ -173,8 +176,7 @@ impl Record {
     }
 
     /// Returns the maximum number of bytes by which a hold can increase
-    /// [`heap_bytes`](Self::heap_bytes). This does not include the bytes for the charge of the
-    /// hold.
+    /// [`heap_bytes`](Self::heap_bytes), in addition to the growth by its charge.
     #[doc(hidden)]
     #[must_use]
     pub fn hold_growth() -> usize {
@@ -222,10 +224,12 @@ impl Record {
         self.policy.is_same_object(policy)
     }
 
-    /// Returns the state at `now`, for a decision of `policy`. Returns `None` if there is no state
-    /// or a state of another shape. Also returns `None` if the state has recovered under the policy
-    /// that wrote it, because a store is allowed to drop such a state. Decisions must not depend on
-    /// the drop.
+    /// Returns the state at `now`, for a decision of `policy`. Returns `None` if there is no state,
+    /// or if its shape differs from the shape of `policy`.
+    ///
+    /// Also returns `None` if another policy wrote the state, and the state has recovered under
+    /// that policy. A store is allowed to drop such a state, and decisions must not depend on
+    /// whether it was dropped.
     pub(super) fn state_under(&self, policy: &Policy, now: u64) -> Option<Cow<'_, State>> {
         let state = self.state_after_lapses(now)?;
         if self.is_of(policy) {
@@ -252,8 +256,9 @@ impl Record {
         }
     }
 
-    /// Returns the time at which the state recovers under the policy that wrote the record. Returns
-    /// `None` if `policy` itself wrote the record.
+    /// Returns the time at which the state recovers under the policy that wrote it, or `None` if
+    /// this policy is `policy`. From this time, [`state_under`](Self::state_under) ignores the
+    /// state.
     pub(super) fn ends_at(&self, policy: &Policy, now: u64) -> Option<u64> {
         if self.is_of(policy) {
             return None;
@@ -287,14 +292,14 @@ impl Record {
         amount
     }
 
-    /// Reverts a part of an earlier charge, and returns the reverted amount. Changes nothing if the
-    /// earlier charge no longer counts.
+    /// Reverts a part of an earlier charge, and returns the reverted amount. Returns 0 and changes
+    /// nothing if the earlier charge no longer counts.
     pub(super) fn undo(&mut self, charge: &Charge<'_>, cost: u64, take: Take, now: u64) -> u64 {
         self.undo_by(charge, now, |rule, state, _| rule.undo(state, cost, take, now))
     }
 
-    /// Refunds a part of a hold like [`undo`](Self::undo). The amounts of earlier refunds are
-    /// deducted, because these refunds possibly have refunded the hold.
+    /// Refunds a part of a hold like [`undo`](Self::undo). Deducts earlier refunds of the state,
+    /// because a refund does not name its charge and has possibly refunded the hold.
     pub(super) fn refund_hold(
         &mut self,
         charge: &Charge<'_>,
@@ -333,7 +338,8 @@ impl Record {
         amount
     }
 
-    /// Makes `policy` the policy of the record, and keeps the usage if the state can be converted.
+    /// Makes `policy` the policy of the record. Keeps the usage if `policy` can use the state of
+    /// the old policy.
     fn adopt(&mut self, policy: &Policy, now: u64) {
         self.settle_lapsed(now);
         if !self.is_of(policy) {

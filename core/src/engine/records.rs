@@ -6,24 +6,24 @@ use super::record::Record;
 use super::remembered::RememberedCall;
 use crate::error::{Error, ErrorKind};
 
-/// The records of one call. A record is found by the index of its charge.
+/// The records of one call. Each record is identified by the index of its charge in the call.
 ///
 /// Each record belongs to the [`state_name`](crate::Policy::state_name) of the charge's policy, the
-/// tenant, and the [`state_subject`](crate::Charge::state_subject). An implementation locks out all
-/// other callers from the first `get` to the last `update`.
+/// tenant, and the [`state_subject`](crate::Charge::state_subject). An implementation must lock out
+/// all other callers from the first `get` to the last `update` of a call.
 ///
-/// Stores outside of this crate implement this trait. So a method that is added later must have a
-/// default implementation, like [`remembered`](Self::remembered).
+/// Stores outside of this crate implement this trait. So every new method must have a default
+/// implementation, like [`remembered`](Self::remembered).
 pub trait Records {
     /// Returns the record of the charge at `index`, if there is one.
     fn get(&mut self, index: usize) -> Option<&Record>;
 
-    /// Makes room for the records of these charges, so that the next `update` of each record cannot
-    /// fail.
+    /// Makes room for the records of the charges at `indices`, so that the next `update` of each
+    /// record cannot fail.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no room. The caller then writes nothing.
+    /// Returns an error if there is no room. The engine then writes nothing.
     fn make_room(&mut self, indices: &[usize]) -> Result<(), Error>;
 
     /// Changes the record of the charge at `index`. If there is no record, first creates an empty
@@ -33,12 +33,13 @@ pub trait Records {
     /// Removes the record of the charge at `index`, if there is one.
     fn remove(&mut self, index: usize);
 
-    /// Returns the call that is remembered under the [id](crate::CallId) of this call, even if the
-    /// remembered call has expired. The id belongs to the [`slot_key`](crate::Charge::slot_key) of
-    /// the first charge.
+    /// Returns the call that the store remembers under the [id](crate::CallId) of the current call,
+    /// even if the remembered call has expired. An id is valid together with the
+    /// [`slot_key`](crate::Charge::slot_key) of the first charge: the same id with another slot key
+    /// is another id.
     ///
-    /// The default implementation is for a store that does not remember calls. It always returns an
-    /// error.
+    /// The default implementation always returns an error. It is for a store that does not remember
+    /// calls.
     ///
     /// # Errors
     ///
@@ -55,12 +56,12 @@ pub trait Records {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no room. The caller then writes nothing.
+    /// Returns an error if there is no room. The engine then writes nothing.
     fn make_room_to_remember(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Remembers a call under its id, in place of an earlier call with this id.
+    /// Remembers a call under its id. Replaces an earlier call with the same id.
     fn remember(&mut self, call: RememberedCall) {
         let _ = call;
     }
@@ -79,7 +80,8 @@ pub(super) fn make_room(
     Ok(indices)
 }
 
-/// Changes a record, and removes it if it is then empty. Returns the result of `change`.
+/// Changes a record, and removes the record if it is empty after the change. Returns the result of
+/// `change`.
 pub(super) fn update<T: Default>(
     index: usize,
     records: &mut impl Records,

@@ -2,13 +2,14 @@
 
 use crate::decision::Decision;
 
-/// A call that was executed under an id. The store keeps it to answer repetitions of the call.
+/// A call that was executed under an id. The store keeps the call, so that it can answer
+/// repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RememberedCall {
     /// The digest of the call: see [`Call::fingerprint`](crate::Call::fingerprint).
     pub fingerprint: [u8; 20],
-    /// The time from which the call is forgotten, in microseconds since 1970. The time can be after
+    /// The time at which the store forgets the call, in microseconds since 1970. It can be after
     /// [`Timestamp::MAX`](crate::Timestamp::MAX).
     pub expires_at_micros: u64,
     /// The answer to the call.
@@ -31,7 +32,7 @@ impl RememberedCall {
         if !is_of_hold {
             return decision;
         }
-        // A hold also stores the answer to its settlement.
+        // A hold stores two answers: the answer to the hold, and the answer to its settlement.
         2 * decision + size_of::<RememberedHold>() + charges * size_of::<HeldCharge>()
     }
 }
@@ -58,13 +59,13 @@ pub struct RememberedHold {
 pub struct HeldCharge {
     /// The cost that the call requested.
     pub cost: u64,
-    /// The amount that the hold charged. It is 0 for a check-only charge, and `None` if a shadow
-    /// policy denied the charge.
+    /// The amount that the hold charged. The amount is 0 for a check-only charge, and `None` if a
+    /// shadow policy denied the charge.
     pub held: Option<u64>,
-    /// The cost that was settled so far. After the settlement, this is the actual cost.
+    /// The cost that was settled so far. After the final settlement, this is the actual cost.
     pub spent: u64,
     /// The number that identifies the hold on its state. If the policy refunds lapsed holds, each
-    /// hold has its own number. Otherwise the number is the number of the state's epoch, and each
-    /// reset begins another epoch.
+    /// hold on the state has its own number. Otherwise this is the number of the state's epoch.
+    /// Each reset of the state begins a new epoch with another number.
     pub number: u64,
 }

@@ -22,7 +22,8 @@ pub(super) fn peek(charges: Charges<'_>, now: u64, records: &mut impl Records) -
     }))
 }
 
-/// Returns the verdicts on evaluated charges, with the current levels of the states.
+/// Returns the verdicts on evaluated charges, with the remaining amounts and the recovery times of
+/// the current states.
 pub(super) fn report(
     charges: Charges<'_>,
     now: u64,
@@ -36,9 +37,9 @@ pub(super) fn report(
     )
 }
 
-/// Returns the verdicts that a peek at cost 0 would return after an operation. The waits of these
-/// verdicts do not take future lapses into account, so that the remembered answer to a settlement
-/// does not depend on other holds.
+/// Returns the verdicts that a peek with a cost of 0 would return now, after an operation. The
+/// waits ignore future lapses: the store remembers the answer to a settlement, and this answer must
+/// not depend on other holds.
 pub(super) fn report_after(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
     Decision::new(charges.iter().enumerate().map(|(index, charge)| {
         let evaluated = evaluate(&charge, index, 0, records.get(index), now, Waits::PLAIN);
@@ -46,8 +47,8 @@ pub(super) fn report_after(charges: Charges<'_>, now: u64, records: &mut impl Re
     }))
 }
 
-/// Returns the verdict on an evaluated charge. Then refunds the lapsed holds on the state of the
-/// charge, so that no later call has to compute these refunds again.
+/// Returns the verdict on an evaluated charge. Also stores the refunds of lapsed holds in the state
+/// of the charge, so that the next call need not compute them again.
 pub(super) fn verdict(
     charge: &Charge<'_>,
     evaluated: &Evaluated,

@@ -1,10 +1,10 @@
 //! The holds on one state.
 //!
-//! No background task refunds lapsed holds. A call that reads the state computes the state as if
-//! each lapsed hold had been refunded at the time of its lapse. The call then writes these refunds
-//! once. The result is the same as with a refund at the time of the lapse, because nothing wrote
-//! the state after the lapse. A bucket that is refilled and then refunded is at most full, in
-//! either order. In a window or a log, the time of the refund does not matter.
+//! No background task refunds lapsed holds. Instead, the next call to a state refunds all lapsed
+//! holds of the state. The result is the same as with a refund at the time of the lapse, because no
+//! call has written the state since the lapse. For a bucket, the order of the refund and the refill
+//! does not matter, because both stop when the bucket is full. For a window or a log, the time of
+//! the refund does not matter.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,23 @@ use crate::algorithm::traits::Take;
 use crate::policy::Policy;
 use crate::time::{MAX_EXACT, Wait};
 
-/// The maximum number of future lapses that the computation of a wait takes into account. This
-/// bound keeps the work of a refusal small.
+/// The maximum number of future lapses that are used to compute a wait. This bound limits the work
+/// for a refusal.
 pub const MAX_COUNTED_LAPSES: usize = 32;
 
-/// The maximum sum of the unspent amounts of one state. The Redis scripts have the same maximum,
-/// because a double represents all integers up to this number exactly.
+/// The maximum sum of the unspent amounts on one state. The Redis scripts have the same maximum,
+/// because a double represents every integer up to this number exactly.
 const MAX_UNSPENT: u64 = 2 * MAX_EXACT;
 
 /// A digest of the slot key and the id of a hold.
 pub(super) type HoldKey = [u8; 20];
 
-/// The position of a hold among the holds of its state: a time and the number of the hold. If two
-/// holds have the same time, the older hold is first.
+/// The key by which the holds of a state are ordered: first the time of the lapse (or of the
+/// expiry), and then the number of the hold. An older hold has a lower number.
 type Place = (u64, u64);
 
-/// The part of a hold that belongs to one state. A hold with several charges has a part in each
-/// state that it charges.
+/// The part of a hold that belongs to one state. A hold with several charges has one part in the
+/// state of each charge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StateHold {
     pub(super) key: HoldKey,
@@ -42,20 +42,23 @@ pub(super) struct StateHold {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct StateHolds {
-    /// The open holds, ordered by the time at which they lapse.
+    /// The open holds, in the order of their lapses.
     open: BTreeMap<Place, StateHold>,
-    /// The lapsed holds with their refunded amounts, ordered by the time at which they expire.
+    /// The lapsed holds that have not expired, each with the amount that was refunded at its lapse.
+    /// They are ordered by their expiry.
     lapsed: BTreeMap<Place, (StateHold, u64)>,
     next_number: u64,
     unspent: u64,
     ends_at: u64,
     refunds: Refunds,
-    /// The epoch of the state, for holds that the state does not store.
+    /// The current epoch of the state. Only holds of policies without `refund-lapsed` belong to the
+    /// epoch.
     epoch: Option<Epoch>,
 }
 
-/// The refunds of a state while the state has holds. A refund does not name the charge that it
-/// refunds, so each refund possibly has refunded a hold.
+/// The total amount of the refunds of a state with holds, and the time of the last refund. A refund
+/// does not name a charge, so it has possibly refunded a hold. Therefore, when a hold lapses or is
+/// settled, this amount is deducted from the refund of the hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Refunds {
     amount: u64,
@@ -63,12 +66,12 @@ struct Refunds {
 }
 
 /// The time between two resets of a state with holds. If the policy does not refund lapsed holds,
-/// the state does not store its holds. Instead, each hold stores the number of the epoch, so that
-/// the settlement of the hold detects a reset.
+/// the state does not store its holds. Instead, each hold stores the number of its epoch. If the
+/// state has no epoch with this number at the settlement, the state was reset after the hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Epoch {
     number: u64,
-    /// The time at which the last hold of the epoch has expired.
+    /// The time at which the epoch ends. All holds of the epoch have expired by then.
     ends_at: u64,
     refunds: Refunds,
 }
@@ -80,9 +83,9 @@ impl Refunds {
         }
     }
 
-    /// Refunds a part of a hold. The amounts of earlier refunds are deducted, each only once,
-    /// because these refunds possibly have refunded the hold. Returns the refunded amount, or
-    /// `None` if the hold no longer counts.
+    /// Refunds a part of a hold. Deducts the earlier refunds of the state, because they have
+    /// possibly refunded the hold. Each refund is deducted only once. Returns the refunded amount,
+    /// or `None` if the hold no longer counts.
     fn undo(
         &mut self,
         state: &mut Option<State>,
@@ -117,8 +120,8 @@ impl StateHold {
 }
 
 impl StateHolds {
-    /// An upper bound on the heap bytes of one hold: a tree node that is half full, and a part of
-    /// the inner nodes.
+    /// An upper bound on the heap bytes of one hold in a `BTreeMap`. A leaf of the tree can be half
+    /// empty, and the inner nodes need additional memory.
     const HOLD_BYTES: usize = size_of::<(Place, (StateHold, u64))>() * 5 / 2;
 
     pub(super) fn is_any_due(&self, now: u64) -> bool {
@@ -159,11 +162,11 @@ impl StateHolds {
         due.fold(self.unspent, |unspent, (_, hold)| unspent.saturating_sub(hold.unspent()))
     }
 
-    /// Returns the time until a cost is admitted. `wait` is the time that the cost would wait if no
-    /// hold lapsed. `state` is the state at `now`.
+    /// Returns the time until a cost is admitted, if no open hold is settled or extended before it
+    /// lapses. `wait` is the time until then if no hold lapsed. `state` is the state at `now`.
     ///
-    /// The computation takes the first [`MAX_COUNTED_LAPSES`] lapses into account. Further lapses
-    /// could only shorten the wait.
+    /// Only the first [`MAX_COUNTED_LAPSES`] lapses are used. Further lapses could only shorten the
+    /// wait.
     pub(super) fn wait(
         &self,
         mut state: Option<State>,
@@ -199,12 +202,12 @@ impl StateHolds {
         self.open.is_empty() && self.lapsed.is_empty() && self.epoch.is_none()
     }
 
-    /// Adds a hold to the epoch of the state. If the state has no epoch, begins the epoch `number`.
-    /// Returns the number of the epoch.
+    /// Adds a hold to the epoch of the state, and returns the number of the epoch. If the state has
+    /// no epoch, a new epoch with the number `number` begins.
     ///
-    /// If the epoch ends before `expires_at`, the epoch is prolonged. Its new length from now is
-    /// one and a half times the time until `expires_at`, so that a store need not write the epoch
-    /// for each hold.
+    /// If the epoch ends before `expires_at`, it is prolonged. It then lasts one and a half times
+    /// as long as the hold: if the hold expires in 10 minutes, the epoch ends in 15 minutes. So a
+    /// store need not write the epoch for each hold.
     pub(super) fn join(&mut self, number: u64, expires_at: u64, now: u64) -> u64 {
         let epoch = Epoch { number, ends_at: 0, refunds: Refunds::default() };
         self.epoch = self.epoch.filter(|epoch| now < epoch.ends_at);
@@ -215,8 +218,8 @@ impl StateHolds {
         epoch.number
     }
 
-    /// Forgets the refunds and resets the numbers of holds, if the state has no open or lapsed
-    /// holds.
+    /// Forgets the refunds, and restarts the numbers of the holds at 0, if the state has no open
+    /// and no lapsed holds.
     pub(super) fn tidy(&mut self) {
         if self.open.is_empty() && self.lapsed.is_empty() {
             *self = Self { epoch: self.epoch, ..Self::default() };
@@ -227,7 +230,8 @@ impl StateHolds {
         self.epoch.is_some_and(|epoch| epoch.number == number)
     }
 
-    /// Records a refund of the state, because the refund possibly has refunded a hold.
+    /// Records a refund of the state, because a refund does not name a charge and has possibly
+    /// refunded a hold.
     pub(super) fn note_refund(&mut self, amount: u64, now: u64) {
         if !self.open.is_empty() {
             self.refunds.add(amount, now);
@@ -267,7 +271,7 @@ impl StateHolds {
     }
 
     /// Returns the amount of a hold that was refunded when the hold lapsed. Returns 0 if the hold
-    /// is open, and `None` if the state does not contain the hold.
+    /// is still open, and `None` if the state does not contain the hold.
     pub(super) fn refunded(&self, known: &KnownHold) -> Option<u64> {
         if self.open.get(&(known.lapses_at, known.number)).is_some_and(|hold| hold.key == known.key)
         {
@@ -311,7 +315,8 @@ impl StateHolds {
     }
 }
 
-/// The data that identifies a hold on a state. The remembered hold stores this data.
+/// The data with which a settlement finds a hold on its state. The remembered call of the hold
+/// contains this data.
 pub(super) struct KnownHold {
     pub(super) key: HoldKey,
     pub(super) number: u64,
@@ -319,8 +324,9 @@ pub(super) struct KnownHold {
     pub(super) expires_at: u64,
 }
 
-/// A state, and the holds on the state that lapse next, in the order of their lapses. A store with
-/// states outside of its own process computes the wait of a refusal from this value.
+/// A state, and the next holds on the state that will lapse, in the order of their lapses. A store
+/// that keeps its states outside of its own process uses this value to compute the wait of a
+/// refusal.
 #[derive(Debug, Clone, Default)]
 pub struct OpenHolds {
     state: Option<State>,
@@ -328,28 +334,29 @@ pub struct OpenHolds {
 }
 
 impl OpenHolds {
-    /// Creates a value without holds. `state` is in the units of the policy of the call.
+    /// Creates an `OpenHolds` with this state and without holds. If the state is a bucket, its debt
+    /// is in the units of the call's policy.
     #[must_use]
     pub fn new(state: Option<State>) -> Self {
         Self { state, holds: StateHolds::default() }
     }
 
-    /// Sets the sum of the refunds that possibly have refunded these holds, and the time of the
-    /// last refund.
+    /// Sets the sum of the earlier refunds that have possibly refunded the holds, and the time of
+    /// the last of these refunds.
     #[must_use]
     pub fn refunded(mut self, amount: u64, at: u64) -> Self {
         self.holds.refunds = Refunds { amount, at };
         self
     }
 
-    /// Adds a hold. The hold must not lapse before the holds that were added earlier.
+    /// Adds a hold. Holds must be added in the order in which they lapse.
     pub fn push(&mut self, take: Take, spent: u64, lapses_at: u64) {
         let key = HoldKey::default();
         self.holds.add(StateHold { key, take, spent, lapses_at, expires_at: lapses_at });
     }
 
-    /// Returns the time until `policy` admits a cost. `wait` is the time that the cost would wait
-    /// if no hold lapsed.
+    /// Returns the time until `policy` admits a cost, if no hold is settled or extended before it
+    /// lapses. `wait` is the time until then if no hold lapsed.
     #[must_use]
     pub fn wait(&self, policy: &Policy, cost: u64, now: u64, wait: Wait) -> Wait {
         self.holds.wait(self.state.clone(), policy.rule(), cost, now, wait)

@@ -1,4 +1,4 @@
-//! The computation of a verdict. All stores share this code.
+//! Computes verdicts. All stores share this code.
 
 use crate::algorithm::traits::Level;
 use crate::decision::{Outcome, Verdict};
@@ -15,7 +15,7 @@ pub struct VerdictInput {
     /// The remaining amount of the state after the decision, and the time of its recovery.
     pub level: Level,
     /// The time at which the state recovers under the policy that wrote it. It is `None` if the
-    /// policy of the charge wrote the state.
+    /// charge's policy is the policy that wrote the state.
     pub ends_at: Option<u64>,
     /// The end of the subject's block, or 0 if the subject has no block.
     pub blocked_until: u64,

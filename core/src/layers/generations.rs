@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::hash::spread;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The hashes of the keys of a call, one for each charge, in order.
+/// The keys of a call: the hash of the state of each charge, in the order of the charges.
 pub(in crate::layers) type Keys = SmallVec<[u64; 4]>;
 
 pub(in crate::layers) type KeyGenerations = SmallVec<[u64; 4]>;
@@ -13,16 +13,16 @@ pub(in crate::layers) type KeyGenerations = SmallVec<[u64; 4]>;
 /// A counter for each group of keys. The counter of a group counts the calls that have possibly
 /// changed states of the keys in this group.
 ///
-/// The hash of a key selects the group of the key. An answer of the store is valid while each key
-/// of the call still has the generation that it had before the call was sent. So if a generation
-/// changes while the answer is in flight, the answer is discarded. No invalidation message is
-/// needed.
+/// Each key belongs to one group. The count of the group is the *generation* of the key. An answer
+/// of the store is valid as long as each key of the call has the same generation as before the
+/// call. If a generation changes while the answer is in flight, the answer is discarded. No
+/// invalidation message is needed.
 #[derive(Debug)]
 pub(in crate::layers) struct Generations {
     counts: Box<[AtomicU64]>,
 }
 
-/// A generation that no counter reaches.
+/// A number that differs from every generation, because no counter reaches it.
 const OUTDATED: u64 = u64::MAX;
 
 impl Generations {
@@ -54,8 +54,8 @@ impl Generations {
     ///
     /// `counts` must contain the generations that the caller read before the call. This method
     /// replaces them with the new generations, so that the answer stays valid. If another call has
-    /// begun a generation of a key since then, this method writes `OUTDATED` for that key, so that
-    /// the answer is not valid.
+    /// begun a new generation of a key after the caller's reading, this method writes `OUTDATED`
+    /// for that key, so that the answer is not valid.
     pub(in crate::layers) fn advance_from(&self, keys: &[u64], counts: &mut [u64]) {
         for (at, key) in keys.iter().enumerate() {
             let same = keys[..at].iter().position(|other| self.index(*other) == self.index(*key));

@@ -7,9 +7,9 @@ use crate::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
 /// The behavior of a layer around an inner store.
 ///
 /// [`StoreExt::layer`](super::StoreExt::layer) adds a layer to a store. The result is a [`Layered`]
-/// store, which implements [`Store`]. A layer must implement both single calls and batches. For
-/// each other method of `Store`, the trait `Layer` has a method that calls the inner store by
-/// default. So a layer cannot forget to forward a method.
+/// store, which implements [`Store`]. A layer must implement single calls and batches. For each
+/// other method of `Store`, the trait `Layer` has a method that by default calls the inner store.
+/// So a layer cannot forget to forward a method.
 ///
 /// # Example
 ///
@@ -59,8 +59,8 @@ use crate::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Layer<S: Store>: fmt::Debug + Send + Sync {
-    /// Whether a call can wait in this layer although the inner store answers immediately. If so,
-    /// the layered store does not [promise ready answers](Store::answers_immediately).
+    /// Whether a call can wait in this layer although the inner store answers immediately. If
+    /// `true`, the layered store does not [promise ready answers](Store::answers_immediately).
     const MAY_WAIT: bool;
 
     /// Executes one call: see [`Store::decide`].
@@ -101,7 +101,7 @@ pub trait Layer<S: Store>: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// Returns an error of kind [`Unsupported`](crate::ErrorKind::Unsupported) if the store cannot
-    /// keep such states.
+    /// keep states of this policy.
     fn supports(&self, inner: &S, policy: &Policy) -> Result<(), Error> {
         inner.supports(policy)
     }

@@ -61,8 +61,7 @@ pub trait StoreExt: Store + Sized {
     ///
     /// A store on a server has its own timeouts. For example, the Redis store has a
     /// `response_timeout`, after which it also replaces a silent connection. The timeout of this
-    /// layer covers the whole call, including the wait for a connection, and should be shorter. If
-    /// both timeouts are set, the shorter timeout ends the call.
+    /// layer covers the whole call, including the wait for a connection, and should be shorter.
     ///
     /// A call that times out is cancelled, and not undone. The store has possibly executed the
     /// call, or possibly executes the call later. The charge is made at most once.
@@ -87,7 +86,7 @@ pub trait StoreExt: Store + Sized {
     /// Adds a circuit breaker. After several consecutive failures the circuit opens, and each call
     /// fails immediately with [`ErrorKind::CircuitOpen`](crate::ErrorKind::CircuitOpen).
     ///
-    /// After [a while](Breaker::open_for) the circuit is half open, and the breaker sends a few
+    /// After [some time](Breaker::open_for), the circuit is half open, and the breaker sends a few
     /// calls to the store as probes. If the store answers a probe, the circuit closes. If a probe
     /// fails, the circuit opens again.
     ///
@@ -97,8 +96,8 @@ pub trait StoreExt: Store + Sized {
     ///
     /// * An error about one key or one call does not count, so that no subject can open the circuit
     ///   for all subjects.
-    /// * `Misconfigured` does not count. The server has answered, and an open circuit would hide
-    ///   the cause.
+    /// * `Misconfigured` does not count. This error is an answer of the server, and an open circuit
+    ///   would hide its cause.
     /// * A cancelled call does not count. So add the timeout before the breaker, because a timeout
     ///   around the breaker cancels calls.
     ///
@@ -162,8 +161,7 @@ pub trait StoreExt: Store + Sized {
     /// Admits frequent calls from chunks of the limit, which the store grants: see [`Lease`].
     ///
     /// Add this layer directly after [`coalesced`](Self::coalesced), and before all other layers.
-    /// If `coalesced` is added after the leases, everything still works, but each call then looks
-    /// up its lease twice.
+    /// In the opposite order of `coalesced` and the leases, each call looks up its lease twice.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -189,8 +187,7 @@ pub trait StoreExt: Store + Sized {
     /// Adds a cache of denials. The cache refuses a denied call again from memory, until the denial
     /// ends: see [`DenyCache`].
     ///
-    /// Add this layer after `coalesced`. If `coalesced` is added after the cache, everything still
-    /// works, but each call then looks at the cache twice.
+    /// Add this layer after `coalesced`. In the opposite order, each call looks at the cache twice.
     fn deny_cache<C: Clock>(self, cache: DenyCache<C>) -> DenyCacheStore<Self, C> {
         self.layer(DenyCacheLayer::new(cache))
     }
@@ -214,19 +211,19 @@ pub trait StoreExt: Store + Sized {
     /// Decides calls for which the store returns an error, as `on_failure` configures for each
     /// policy.
     ///
-    /// A decision without the store is *degraded*.
-    /// [`Decision::degraded`](crate::Decision::degraded) returns the kind of the fallback that
-    /// decided, and the kind of the store's error. Two kinds of errors remain errors:
+    /// A decision without the store is *degraded*. For such a decision,
+    /// [`Decision::degraded`](crate::Decision::degraded) returns the kind of fallback and the kind
+    /// of the store's error. Two kinds of errors remain errors:
     ///
     /// * the error for an invalid request
-    ///   ([`ErrorKind::is_invalid_request`](crate::ErrorKind::is_invalid_request)), even if the
-    ///   store was not called;
+    ///   ([`ErrorKind::is_invalid_request`](crate::ErrorKind::is_invalid_request)), even if a layer
+    ///   returned it without calling the store;
     /// * the error for settings that do not fit the server, such as a wrong password
     ///   ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured)), unless
     ///   [`OnFailure::also_on`] includes this kind.
     ///
-    /// [`FallbackStore`] describes the effect of each setting on each operation, and the additional
-    /// requests that each setting admits.
+    /// [`FallbackStore`] describes the effect of each setting on each operation, and the number of
+    /// additional requests that each setting admits.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -257,18 +254,18 @@ pub trait StoreExt: Store + Sized {
         self.layer(FallbackLayer::new(on_failure))
     }
 
-    /// Reports decisions and their latency. With the feature `metrics`, the reports are sent to the
-    /// metrics recorder of the application. With the feature `tracing`, the reports are sent to the
-    /// tracing subscriber of the application. `docs/metrics.md` lists all names of metrics and
-    /// spans.
+    /// Reports decisions and their latency. With the feature `metrics`, the layer sends reports to
+    /// the metrics recorder of the application. With the feature `tracing`, it sends reports to the
+    /// tracing subscriber. `docs/metrics.md` lists all names of metrics and spans.
     ///
     /// Add this layer last and once, so that the layer reports the answers that the caller gets,
     /// including degraded decisions and errors.
     ///
-    /// The layer looks up the metrics at the first call, so the application must install the
-    /// recorder before the first call. Later calls need no look-up, no lock and no allocation. Each
-    /// call has a span of level debug and target `tidegate`. The span costs nothing without a
-    /// subscriber. Neither metrics nor spans ever contain a subject or a tenant.
+    /// The layer looks up its metrics at the first call, so the application must install the
+    /// metrics recorder before the first call. Later calls need no look-up, no lock and no
+    /// allocation. Each call has a tracing span of level debug and target `tidegate`. The span
+    /// costs nothing without a subscriber. Neither metrics nor spans ever contain a subject or a
+    /// tenant.
     ///
     /// A cancelled call is counted as `cancelled`.
     ///

@@ -22,8 +22,8 @@ impl TimeoutLayer {
         Self { bound }
     }
 
-    /// Returns the answer unchanged if it is ready. Otherwise, the answer becomes a timeout error
-    /// after the maximum duration of a call.
+    /// Returns the answer unchanged if it is ready. If not, returns an answer that becomes a
+    /// timeout error after the maximum duration of a call.
     fn bounded<'a, T: Send + 'a>(
         &self,
         answer: Answer<'a, T>,

@@ -60,7 +60,8 @@ pub struct Limiter<S> {
 struct Shared<S> {
     store: S,
     policies: Box<[Policy]>,
-    /// The first policy, stored separately because a call stores its first charge by value.
+    /// The first policy. A call stores its first charge by value, and its other policies as a
+    /// slice, so the limiter stores them separately too.
     first: Policy,
     others: Box<[Policy]>,
     #[cfg(feature = "tokio")]
@@ -146,8 +147,8 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Creates a request for several subjects, which the store decides atomically. This method adds
-    /// the first policy with its subject. [`by`](MultiRequest::by) adds further policies, each with
-    /// its own subject and its own [`cost`](MultiRequest::cost).
+    /// the first policy and its subject. The method [`by`](MultiRequest::by) of the request adds
+    /// further policies, each with its own subject and its own [`cost`](MultiRequest::cost).
     ///
     /// `policy` is the name of a policy of the limiter, or another policy for this request only.
     /// Policies of the limiter that the request does not name are not charged. The verdicts have
@@ -213,7 +214,7 @@ impl<S: Store> Limiter<S> {
         decision.verdicts_of(self.policies())
     }
 
-    /// Returns the policies. The verdicts of a decision on all policies have the same order.
+    /// Returns the policies. A decision on all policies has its verdicts in the same order.
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.shared.policies

@@ -17,8 +17,8 @@ use crate::subject::Subject;
 /// call. [`Limiter::by`] creates the request. A method that is named after an operation, such as
 /// [`acquire`](Self::acquire), sends the request.
 ///
-/// The methods of the operations borrow the request, so that the request can be refunded if the
-/// work fails later.
+/// The methods that send an operation borrow the request. So the application can later refund the
+/// same request if the work fails.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -44,7 +44,7 @@ use crate::subject::Subject;
 pub struct MultiRequest<'a, S> {
     pub(super) limiter: &'a Limiter<S>,
     charges: SmallVec<[ChargeBuf<'a>; 3]>,
-    /// The first policy name of the request that the limiter does not have.
+    /// The first policy name in the request that the limiter does not have.
     unknown: Option<&'a str>,
     pub(super) id: Option<CallId<'a>>,
 }
@@ -106,8 +106,8 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         self
     }
 
-    /// Turns the charge that was added last into a condition. The policy of this charge must admit
-    /// its cost, but nothing is charged. See [`Charge::check_only`](crate::Charge::check_only).
+    /// Turns the charge that was added last into a condition: its policy must admit its cost, but
+    /// nothing is charged. See [`Charge::check_only`](crate::Charge::check_only).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -158,13 +158,13 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         decision.verdicts_of(self.charges.iter().map(ChargeBuf::policy))
     }
 
-    /// Returns the charges of the request. Returns an error if the limiter does not have a named
-    /// policy of the request, or if the store does not support a policy of the request.
+    /// Returns the charges of the request. Returns an error if the request names a policy that the
+    /// limiter does not have, or if the store does not support a policy of the request.
     pub(super) fn charges(&self) -> Result<Charges<'_>, Error> {
         if let Some(name) = self.unknown {
             self.limiter.policy(name)?;
         }
-        // The limiter checked its own policies when the limiter was created.
+        // The policies of the limiter need no check here, because `Limiter::new` checked them.
         let is_own =
             |policy: &Policy| self.limiter.policies().iter().any(|own| own.is_same_object(policy));
         for policy in self.charges.iter().map(ChargeBuf::policy).filter(|policy| !is_own(policy)) {

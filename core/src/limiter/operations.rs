@@ -1,5 +1,5 @@
-//! The operations of [`Request`] and [`MultiRequest`]. Each row of the macro call defines one
-//! operation.
+//! The operations of [`Request`] and [`MultiRequest`]. Each row of the macro call `operations!`
+//! defines one operation.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::decision::{Decision, Receipt};
 use crate::error::Error;
 use crate::store::{Answer, Store};
 
-/// Defines two methods for each row. The method of [`Request`] consumes the request, and the method
-/// of [`MultiRequest`] borrows the request.
+/// Defines two methods for each row of the macro call. The method of [`Request`] consumes the
+/// request, and the method of [`MultiRequest`] borrows the request.
 macro_rules! operations {
     ($(
         #[doc = $summary:literal]
@@ -81,8 +81,8 @@ operations! {
     /// Records a cost that was not known before, even beyond the limits.
     ///
     /// No policy refuses this operation. Later requests wait longer, because the cost is charged.
-    /// [`Receipt::amounts`] returns the recorded amounts. A recorded amount is below its cost only
-    /// at the upper bounds that [`Operation::Charge`] documents.
+    /// [`Receipt::amounts`] returns the recorded amounts. A recorded amount is less than its cost
+    /// only if the usage reaches an upper bound of [`Operation::Charge`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -124,8 +124,7 @@ operations! {
     block_at_least(span: Duration) -> Receipt = Operation::BlockAtLeast { span };
 }
 
-/// Defines two `async` methods for each row. The method of [`Request`] consumes the request, and
-/// the method of [`MultiRequest`] borrows the request. The code in a row uses a reference to the
+/// Like `operations!`, but defines `async` methods. The code of a row uses a reference to the
 /// request.
 macro_rules! async_operations {
     ([$($bound:tt)+] $(

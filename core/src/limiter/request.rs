@@ -73,14 +73,15 @@ impl<'a, S: Store> Request<'a, S> {
         Self { id: Some(CallId::new(id, ttl)), ..self }
     }
 
-    /// Returns the charges of the request, and never fails. The result is a `Result` because
-    /// [`MultiRequest`](super::MultiRequest) has a method of the same name, which checks policies.
+    /// Returns the charges of the request, and never fails. It returns a `Result` because
+    /// [`MultiRequest`](super::MultiRequest) has a method of the same name, which can fail.
     pub(super) fn charges(&self) -> Result<Charges<'a>, Error> {
         Ok(self.limiter.charges(self.tenant, self.subject, self.cost))
     }
 
-    // This method is inlined together with the decision of the store. Otherwise, moving the answer
-    // through one more stack frame would take longer than the rest of the limiter.
+    // This method is inlined, like the method `decide` of the store. Without inlining, the answer
+    // would be moved through one more stack frame, which would take longer than the rest of the
+    // limiter.
     #[inline(always)]
     pub(super) fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
         let Self { limiter, tenant, subject, cost, id } = self;

@@ -1,6 +1,7 @@
 //! Suggestions for misspelled words.
 
-/// Returns the closest known word if it is close enough for a suggestion.
+/// Returns the known word with the smallest edit distance to `word`, if this distance is small
+/// enough for a suggestion.
 pub(super) fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     known
         .iter()

@@ -1,5 +1,6 @@
-//! Policies for costs that are admitted first and used later. A delayed policy keeps the limit of
-//! another policy, although some time passes between the admission and the use.
+//! Policies for costs that are admitted first and used later, such as the chunks of leases. A
+//! delayed policy is stricter, so that the original limit is kept at the times at which the costs
+//! are used.
 
 use std::time::Duration;
 
@@ -9,9 +10,8 @@ use super::spec::{self, Algorithm};
 use crate::time::{micros_of, micros_of_ceil};
 
 impl Policy {
-    /// Returns a policy that admits costs before they are used. Each cost is used at most `delay`
-    /// after the returned policy admits it. At the times of use, the costs never exceed the limit
-    /// of `self`.
+    /// Returns a stricter policy for costs that are used up to `delay` after their admission. If
+    /// the returned policy admits the costs, their use never exceeds the limit of `self`.
     ///
     /// # Errors
     ///
@@ -20,7 +20,8 @@ impl Policy {
     /// which every decision is exact.
     pub(crate) fn delayed_by(&self, delay: Duration) -> Result<Self, PolicyError> {
         let algorithm: Algorithm = match self.algorithm().clone() {
-            // The limit stays the same, because a cost is used in the window that admitted it.
+            // The policy stays the same, because a leased chunk never outlives its fixed window: a
+            // cost is used in the window that admitted it.
             Algorithm::FixedWindow(_) | Algorithm::Concurrent(_) => return Ok(self.clone()),
             Algorithm::SlidingLog(log) => {
                 spec::SlidingLog { window: longer(log.window, delay), ..log }.into()

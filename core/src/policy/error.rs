@@ -3,8 +3,8 @@ use std::ops::Range;
 
 use crate::error::{Error, ErrorKind};
 
-/// The reason for which a policy could not be built, or could not be read from text. The message
-/// names the wrong value and its bound.
+/// The reason why a policy could not be built, or could not be read from text. The message names
+/// the wrong value and its bound.
 ///
 /// If the policy was read from text, the error also has the position of the wrong word. `{}` prints
 /// the message in one line. `{:#}` adds a line with the text, and a line with carets (`^`) under
@@ -34,10 +34,10 @@ struct Inner {
     marked: Option<(String, Range<usize>)>,
 }
 
-/// The part of a policy that an error is about. The parser finds the wrong word by this part.
+/// The part of a policy to which an error belongs. The parser uses the part to find the wrong word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The error is about several parts together, or about no single part.
+    /// The error belongs to several parts together, or to no single part.
     Whole,
     Name,
     /// The rate, such as `100/1m`: the limit and the window, or the refill and the period.
@@ -65,14 +65,14 @@ impl PolicyError {
         self.0.part
     }
 
-    /// Stores `span` as the position of the wrong word in `text`, unless a position is already
-    /// stored.
+    /// Stores `span` as the position of the wrong word in `text`. If the error already has a
+    /// position, keeps that position.
     pub(super) fn at(mut self, text: &str, span: Range<usize>) -> Self {
         self.0.marked.get_or_insert_with(|| (text.to_owned(), span));
         self
     }
 
-    /// Returns the message together with the text of the policy, without a line break.
+    /// Returns the message and the text of the policy in one line.
     pub(super) fn in_one_line(&self) -> String {
         match &self.0.marked {
             None => self.0.message.clone(),
@@ -105,14 +105,13 @@ impl fmt::Display for PolicyError {
 
 const WORD_SHOWN: usize = 64;
 
-/// The maximum numbers of characters of the policy's text that an error prints. `BEFORE_MARK`
-/// counts the characters before the wrong word. The other constant counts from the start of this
-/// word.
+/// An error prints at most `BEFORE_MARK` characters of the policy's text before the wrong word, and
+/// at most `FROM_MARK` characters from the start of the wrong word.
 const BEFORE_MARK: usize = 60;
 const FROM_MARK: usize = 100;
 
-/// Returns a word in the form in which a message shows it. A long word is cut. Invisible characters
-/// and characters that change the direction of writing are escaped.
+/// Returns a word for a message. A long word is cut. Invisible characters, and characters that
+/// change the direction of writing, are escaped.
 pub(super) fn shown(word: &str) -> String {
     let mut text = String::new();
     for (index, c) in word.chars().enumerate() {
@@ -129,8 +128,8 @@ pub(super) fn shown(word: &str) -> String {
     text
 }
 
-/// Returns `true` if a character can be printed unchanged. Quotes and backslashes are printed
-/// unchanged too, although `escape_debug` escapes them.
+/// Returns `true` if a message can contain the character unchanged. This includes quotes and
+/// backslashes, although `escape_debug` would escape them.
 fn is_plain(c: char) -> bool {
     matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1
 }
@@ -139,7 +138,8 @@ fn is_plain(c: char) -> bool {
 fn mark(text: &str, span: &Range<usize>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (before, rest) = text.split_at_checked(span.start).unwrap_or((text, ""));
     let skipped = before.chars().count().saturating_sub(BEFORE_MARK);
-    // Each character is written as one column, so that the carets are under the wrong word.
+    // Each character is written as one visible column, so that the carets are exactly under the
+    // wrong word.
     let column = |c: char| if is_plain(c) { c } else { '\u{fffd}' };
     f.write_str("\n| ")?;
     if skipped > 0 {

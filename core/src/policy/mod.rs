@@ -38,12 +38,13 @@ use crate::time::micros_of_ceil;
 /// The default maximum of open [holds](crate::Hold) on one state of a policy with
 /// [`Policy::refund_lapsed`].
 ///
-/// 1,000 open holds and their records take about 600 kB in Redis. If all of these holds lapse
-/// together, the next call to the state refunds all of them.
+/// 1,000 open holds and their remembered calls take about 600 kB in Redis. If all of these holds
+/// lapse together, the next call to the state refunds all of them.
 pub const DEFAULT_MAX_OPEN_HOLDS: u32 = 1_000;
 
-/// The largest number that [`Policy::max_open_holds_of`] accepts. It bounds the time for which one
-/// script call blocks Redis when all holds of a state lapse together.
+/// The largest number that [`Policy::max_open_holds_of`] accepts. If all holds of a state lapse
+/// together, one script call refunds all of them and blocks Redis during this time. The maximum
+/// bounds this time.
 pub const MAX_OPEN_HOLDS: u32 = 100_000;
 
 /// The maximum length of a policy's name, in bytes.
@@ -65,21 +66,22 @@ pub const MAX_NAME: usize = 64;
 /// | `shards` | stays in the old states; the new shards start without usage |
 /// | the name | stays under the old name; the new name starts without usage |
 ///
-/// Requests to one store can alternate between two policies with one name and different settings.
-/// Examples are a rolling deploy, and plans with different windows. If their shapes differ, each
-/// policy keeps its own count. So together the two policies never admit more than the sum of their
-/// limits. A block belongs to a state: it survives a changed number, and does not apply to another
-/// shape. States of a shape that is no longer used expire.
+/// Requests to one store can alternate between two policies with the same name and different
+/// settings, for example during a rolling deploy. If the shapes of the two policies differ, each
+/// policy keeps its own count. So together they never admit more than the sum of their limits.
 ///
-/// If the rate of a bucket is lowered, the time at which the bucket is full does not change. This
-/// time is computed at the rate of the bucket's last charge.
+/// A block belongs to a state. So it stays in effect if only the limit or the rate changes, and has
+/// no effect under another shape. States of a shape that is no longer used expire.
+///
+/// If the rate of a bucket is lowered, a bucket that is not full still becomes full at the same
+/// time as before. This time is computed from the rate at the bucket's last charge.
 ///
 /// # Names
 ///
-/// A policy without a name has its whole text as its name, for example `fixed-window 100/1m`. Such
-/// a policy is created by [`unnamed`](Self::unnamed), or from text without `name:`. So two unnamed
-/// policies share states only if they are equal, and after any change the usage starts at zero.
-/// Give a name to a policy if its numbers can change.
+/// A policy without a name uses its whole text as its name, for example `fixed-window 100/1m`. Such
+/// a policy is created by [`unnamed`](Self::unnamed), or from text without `name:`. Two unnamed
+/// policies share states only if they are equal, so after any change the usage starts at zero. Give
+/// a name to a policy if its numbers can change.
 ///
 /// ```
 /// use std::time::Duration;
@@ -117,7 +119,7 @@ struct Inner {
     refunds_lapsed: bool,
     max_open_holds: u32,
     split: Option<Box<split::Split>>,
-    /// The shard that this policy decides, if this policy is a share of another policy.
+    /// The shard to which this policy belongs, if this policy is a share of another policy.
     shard: Option<Shard>,
 }
 
@@ -177,8 +179,8 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Creates a policy with this policy's name and another algorithm. All other settings are the
-    /// defaults.
+    /// Creates a policy with this policy's name and another algorithm. All other settings have
+    /// their default values.
     fn with_algorithm(&self, algorithm: impl Into<Algorithm>) -> Result<Self, PolicyError> {
         Self::with_name(self.is_named().then(|| self.name()), algorithm.into())
     }
@@ -199,16 +201,17 @@ impl Policy {
         Ok(self)
     }
 
-    /// Makes the policy a shadow: it is counted and reported as if it were enforced, and never
-    /// refuses.
+    /// Makes the policy a shadow: the store counts and reports its verdicts, but the policy never
+    /// refuses a call.
     #[must_use]
     pub fn shadow(mut self) -> Self {
         self.change(&|inner| inner.shadow = true);
         self
     }
 
-    /// Lets a store with leases for marked policies (`Lease::only_marked`) lease this policy. In
-    /// the text of a policy, this setting is `leased`. Other stores ignore the setting.
+    /// Marks the policy for leases. A store that leases only marked policies (`Lease::only_marked`)
+    /// then leases this policy. Other stores ignore the mark. In the text of a policy, this setting
+    /// is `leased`.
     #[must_use]
     pub fn leased(mut self) -> Self {
         self.change(&|inner| inner.leased = true);
@@ -235,8 +238,8 @@ impl Policy {
     /// a background job. Without this setting, a hold stays charged until it is settled. In the
     /// text of a policy, this setting is `refund-lapsed`.
     ///
-    /// If a hold is settled after it lapsed, the settlement charges the actual cost. It deducts the
-    /// part of the hold that was not refunded.
+    /// If a hold is settled after its lapse, the settlement charges the actual cost, less the part
+    /// of the hold that was not refunded.
     ///
     /// [Slots](Concurrent) are always refunded, so the setting does not change a policy of slots.
     ///
@@ -285,7 +288,8 @@ impl Policy {
         self.refresh_identity();
     }
 
-    /// Computes the hashes again. For a policy without a given name, also computes the name again.
+    /// Updates the hashes after a change of the settings. If the policy has no given name, also
+    /// updates the name, because the name is the text of the policy.
     fn refresh_identity(&mut self) {
         let text = print::Unnamed(self).to_string();
         let inner = Arc::make_mut(&mut self.0);
@@ -349,8 +353,9 @@ impl Policy {
         self.0.settings_hash
     }
 
-    /// Returns `true` if both policies have the same states. This is the case if their
-    /// [`state_name`](Self::state_name)s are equal. The comparison does not build the names.
+    /// Returns `true` if both policies have the same states, because their
+    /// [`state_name`](Self::state_name)s are equal. The function compares the parts of the names,
+    /// which is faster than building the names.
     #[must_use]
     #[inline]
     pub fn shares_state_with(&self, other: &Self) -> bool {
@@ -374,8 +379,8 @@ impl Policy {
         &self.0.rule
     }
 
-    /// Returns the maximum that the policy ever admits at one instant. This is the limit of a
-    /// window, or the capacity of a bucket.
+    /// Returns the maximum that the policy ever admits at one instant: the limit of a window, or
+    /// the capacity of a bucket.
     #[must_use]
     #[inline]
     pub fn limit(&self) -> u64 {
@@ -439,24 +444,22 @@ impl Policy {
         self.0.max_hold
     }
 
-    /// Returns `true` if a store with leases for marked policies (`Lease::only_marked`) can lease
-    /// the policy.
+    /// Returns `true` if the policy is [marked](Self::leased) for leases.
     #[must_use]
     #[inline]
     pub fn is_leased(&self) -> bool {
         self.0.leased
     }
 
-    /// Returns `true` if the policy is a shadow, which only reports what it would refuse.
+    /// Returns `true` if the policy is a shadow, which never refuses a call.
     #[must_use]
     #[inline]
     pub fn is_shadow(&self) -> bool {
         self.0.shadow
     }
 
-    /// Returns the maximum time after the last charge until a state of this policy has recovered. A
-    /// state can need longer after a reservation, after a block, or if the policy's numbers were
-    /// changed.
+    /// Returns the maximum time after the last charge until a state of this policy has recovered.
+    /// After a reservation, a block or a change of the policy's numbers, a state can need longer.
     #[must_use]
     pub fn max_retention(&self) -> Duration {
         Duration::from_micros(self.0.rule.max_retention())
@@ -515,8 +518,9 @@ impl Inner {
         self.split.as_deref_mut().into_iter().flat_map(|split| &mut split.shares)
     }
 
-    /// Sets the hashes. If no name was given, also sets the name. `settings` is the text of this
-    /// policy.
+    /// Sets the hashes. If the policy has no given name, also sets its name to `name`, the text of
+    /// the whole policy. `settings` is the text of this policy itself. It differs from `name` if
+    /// this policy is a share.
     fn set_identity(&mut self, name: &str, settings: &str) {
         if !self.is_named {
             self.name = name.into();
@@ -548,8 +552,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, PolicyError> {
 }
 
 /// Writes a span of time in the syntax of the policy grammar. The result is the shortest text that
-/// [`parse_duration`] reads back as the same span. The span is rounded up to whole microseconds. A
-/// span of zero is written as `0s`, although no policy can have this span.
+/// [`parse_duration`] reads as this span. The span is rounded up to whole microseconds. A span of
+/// zero is written as `0s`, although a policy cannot contain this span.
 ///
 /// ```
 /// use std::time::Duration;

@@ -84,7 +84,8 @@ impl Word<'_> {
 struct Parser<'t> {
     text: &'t str,
     at: usize,
-    /// The position of each part of the text whose number can be out of bounds.
+    /// The positions of the numbers and of the name in the text. An error about a number or about
+    /// the name marks its position.
     spans: Vec<(Part, Range<usize>)>,
 }
 
@@ -160,7 +161,7 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// Returns the name, which is the text before the first colon, if there is a colon.
+    /// Returns the text before the first colon as the name. Returns `None` if there is no colon.
     fn name(&mut self) -> Result<Option<Word<'t>>, PolicyError> {
         let Some(colon) = self.text.find(':') else {
             return Ok(None);
@@ -297,8 +298,8 @@ impl<'t> Parser<'t> {
         Ok((self.number(&count_word)?, self.duration(&period_word)?))
     }
 
-    /// Reads a number with 32 bits. A larger number is an error, because it exceeds the maximum of
-    /// `part`.
+    /// Reads a number of 32 bits. A larger number becomes `u32::MAX`. It exceeds the maximum of
+    /// `part`, so the policy is then refused with an error about `part`.
     fn count(&mut self, part: Part, expected: &str) -> Result<u32, PolicyError> {
         let word = self.expect_part(part, expected)?;
         Ok(u32::try_from(self.number(&word)?).unwrap_or(u32::MAX))
@@ -356,7 +357,8 @@ impl<'t> Parser<'t> {
         span::parse(word.text).map_err(|message| self.error(word, message))
     }
 
-    /// Reads the next word, and remembers its position. A missing word is an error.
+    /// Reads the next word, and stores its position as the position of `part`. Returns an error if
+    /// there is no further word.
     fn expect_part(&mut self, part: Part, expected: &str) -> Result<Word<'t>, PolicyError> {
         let word = self.expect(expected)?;
         self.spans.push((part, word.span.clone()));

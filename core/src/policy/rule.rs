@@ -160,8 +160,8 @@ fn check_recovery(micros: Option<u64>) -> Result<(), PolicyError> {
     }
 }
 
-/// Returns the finest tick that divides `micros` and for which `fits` returns `true`. Also returns
-/// the number of these ticks in `micros`.
+/// Returns the finest tick that divides `micros`, and the number of these ticks in `micros`. `fits`
+/// must return `true` for this number.
 fn finest_tick(micros: u64, fits: impl Fn(u64) -> bool) -> Option<(u64, u64)> {
     TICKS
         .into_iter()

@@ -19,7 +19,8 @@ impl Serialize for Policy {
 }
 
 impl<'de> Deserialize<'de> for Policy {
-    /// Reads the text of a policy. The error is one line with the problem and the text.
+    /// Reads the text of a policy. The message of an error is one line, which contains the problem
+    /// and the text.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(Text::new("the text of a policy, such as `api: gcra 10/1s`"))
     }

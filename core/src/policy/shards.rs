@@ -9,7 +9,7 @@ use crate::hash::stable_hash;
 /// The maximum number of shards of a policy.
 pub const MAX_SHARDS: u32 = 256;
 
-/// The number of shards of a policy, and the way in which requests are routed to the shards. See
+/// The number of shards of a policy, and the rule that chooses the shard for a request. See
 /// [`Policy::sharded`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shards {
@@ -28,9 +28,9 @@ enum By {
 }
 
 impl Shards {
-    /// Splits the limit of each subject over `count` shards. A request is routed to any shard. If
-    /// this shard refuses, the request is routed to a second shard. Use this for a subject with
-    /// more requests than one node can decide.
+    /// Splits the limit of each subject over `count` shards. A request can be routed to any shard.
+    /// If this shard refuses the request, the request is routed to a second shard. This kind is for
+    /// a subject with more requests than one node can decide.
     #[must_use]
     pub fn any(count: u32) -> Self {
         Self { count, by: By::Any }
@@ -44,9 +44,9 @@ impl Shards {
     }
 
     /// Keeps the limit of each subject whole, as without shards. The subjects of a tenant are
-    /// distributed over `count` shards, and each subject is always routed to the same shard. Use
-    /// this for a tenant with more requests than one node can decide, if each single subject has
-    /// fewer requests.
+    /// distributed over `count` shards, and each subject is always routed to the same shard. This
+    /// kind is for a tenant with more requests than one node can decide. The requests of each
+    /// single subject must be few enough for one node.
     #[must_use]
     pub fn whole(count: u32) -> Self {
         Self { count, by: By::Whole }
@@ -78,7 +78,8 @@ impl fmt::Display for Shards {
     }
 }
 
-/// The shard of a policy that is a share of another policy: see [`Policy::shard`].
+/// The index of a shard, and the number of shards. Each share of a policy with shards has such a
+/// value: see [`Policy::shard`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shard {
     pub(super) index: u32,
@@ -103,8 +104,8 @@ impl Policy {
     /// Splits the policy over several slots of a cluster, so that several nodes decide for one
     /// tenant.
     ///
-    /// A store on one node (in memory or on one Redis) keeps the limit whole. On a cluster, the
-    /// limit depends on the kind of shards:
+    /// A store on one node (in memory or on one Redis) never splits the limit. On a cluster, the
+    /// kind of the shards determines how the limit is split:
     ///
     /// | | [`any`](Shards::any) | [`by_subject`](Shards::by_subject) | [`whole`](Shards::whole) |
     /// |---|---|---|---|
@@ -114,26 +115,28 @@ impl Policy {
     /// | refused too early | rarely | if a subject needs more than its shard has | never |
     /// | largest cost | the largest share | the share of the subject's shard | the limit |
     ///
-    /// **Never more than the limit is admitted.** The shares are whole numbers, and their sum is
-    /// the limit: a limit of 11 over 10 shards gives one share of 2 and nine shares of 1. The rate
-    /// of a bucket is split into equal, exact shares. If the limit is too small for all shards, the
-    /// shards without a share are not used. Examples are a limit of 3 over 10 shards, or a bucket
-    /// by intervals with 3 tokens per period. Anchored windows and buckets by intervals begin in
-    /// each shard when that shard is first used.
+    /// **Together, the shards never admit more than the limit.** The shares are whole numbers, and
+    /// their sum is the limit: of a limit of 11, one shard gets 2 and nine shards get 1 each. The
+    /// rate of a bucket is split into equal, exact shares.
     ///
-    /// A policy with another number of shards has other states. If the number is changed while
-    /// requests run, the old setting and the new setting each admit at most the limit, until the
-    /// old states have recovered. The same is true if shards are added to a policy or removed from
-    /// it.
+    /// If the limit is too small for all shards, some shards are not used. For example, a limit of
+    /// 3 over 10 shards uses 3 shards. The same is true for a bucket by intervals with 3 tokens per
+    /// period. An anchored window, or a bucket by intervals, begins in each shard when that shard
+    /// is first used.
+    ///
+    /// A policy with another number of shards has other states. If the number of shards is changed
+    /// while requests run, the old setting and the new setting each admit at most the limit, until
+    /// the old states have recovered. The same is true if a policy gets shards for the first time,
+    /// or no longer has shards.
     ///
     /// A verdict on a split limit describes only the shards that were called:
     ///
     /// * `remaining` and `reset_after` describe the shard that was called last, so `remaining` is a
-    ///   lower bound.
-    /// * `retry_after` is the time at which one of the called shards admits the cost. A cost above
-    ///   the largest share is never admitted, even if the cost is below the limit.
-    /// * A single shard can refuse although another shard would admit the request. A [deny
-    ///   cache](crate::DenyCache) keeps such a refusal until its `retry_after`.
+    ///   lower bound for the whole limit.
+    /// * `retry_after` is the wait until one of the called shards admits the cost. A cost above the
+    ///   largest share is never admitted, even if the cost is below the limit.
+    /// * One shard can refuse although another shard would admit the request. A [deny
+    ///   cache](crate::DenyCache) keeps such a refusal until its `retry_after` is over.
     ///
     /// ```
     /// use tidegate_core::{Policy, Shards};
@@ -149,9 +152,9 @@ impl Policy {
     /// # Errors
     ///
     /// Returns an error if the number of shards is 0 or above [`MAX_SHARDS`]. Also returns an error
-    /// if the limit is split and the policy [blocks](Self::block_for), because a block would follow
-    /// the refusal of a single shard. Finally, returns an error if a share of the rate is outside
-    /// of the bounds within which every decision is exact.
+    /// if the limit is split and the policy [blocks](Self::block_for), because a refusal by a
+    /// single shard would then block the subject. Finally, returns an error if a share of the rate
+    /// is outside of the bounds within which every decision is exact.
     pub fn sharded(self, shards: Shards) -> Result<Self, PolicyError> {
         self.split(shards).map_err(|error| error.about(Part::Shards))
     }
@@ -162,16 +165,16 @@ impl Policy {
         self.0.split.as_deref().map(|split| split.shards)
     }
 
-    /// Returns the policy's share in each shard, the largest share first. Each share is a policy
-    /// with its own states. Shards with a share of 0 are omitted. The slice is empty if the policy
-    /// has no shards or only one shard.
+    /// Returns the policy's shares, one for each shard, the largest share first. Each share is a
+    /// policy with its own states. Shards with a share of 0 are omitted. The slice is empty if the
+    /// policy has no shards or only one shard.
     #[must_use]
     pub fn shares(&self) -> &[Self] {
         self.0.split.as_deref().map_or(&[], |split| &split.shares)
     }
 
-    /// Returns the shard of this policy if it is one of the [`shares`](Self::shares) of another
-    /// policy.
+    /// Returns the shard to which this policy belongs, if this policy is one of the
+    /// [`shares`](Self::shares) of another policy.
     #[must_use]
     pub fn shard(&self) -> Option<Shard> {
         self.0.shard
@@ -188,14 +191,15 @@ impl Policy {
         self.0.split.as_deref().is_some_and(|split| split.shards.by == By::Subject)
     }
 
-    /// Returns the index of the share to which all requests of a subject are charged. It is
-    /// computed by a hash that is the same on every machine. Returns `None` if any share can be
-    /// charged, or if the policy has no shards.
+    /// Returns the index of the only share that requests of a subject can charge. The index is
+    /// computed by a hash that is the same on every machine. Returns `None` if the requests can
+    /// charge any share, or if the policy has no shards.
     pub(crate) fn share_of(&self, tenant: &[u8], subject: &[u8]) -> Option<usize> {
         let shares = u64::try_from(self.shares().len()).ok().filter(|&shares| shares > 0)?;
         let Shards { count, .. } = self.shards().filter(|shards| shards.by != By::Any)?;
-        // The hash is first reduced by the number of shards. So if two policies have the same
-        // number of shards, the shares of a subject are in one slot.
+        // The shard is computed from the number of shards, not from the number of shares. So
+        // policies with the same number of shards use the same shard for a subject, except if one
+        // of them has no share in this shard.
         let index = stable_hash([tenant, subject]) % u64::from(count);
         usize::try_from(index % shares).ok()
     }

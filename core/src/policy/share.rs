@@ -10,7 +10,7 @@ use super::rule::gcd;
 use super::spec::{self, Algorithm};
 use crate::time::micros_of;
 
-/// A share of a limit, such as a third of the limit.
+/// A fraction of a limit, such as a third.
 ///
 /// If each of `n` nodes has a share of `1/n`, the nodes together admit at most the limit, without
 /// communication.
@@ -50,8 +50,8 @@ impl Share {
         Self { part: 1, of: if of == 0 { 1 } else { of } }
     }
 
-    /// Returns the share of `whole`, rounded down, so that the shares of several nodes never add up
-    /// to more than the whole.
+    /// Returns the share of `whole`, rounded down. So the shares of several nodes never add up to
+    /// more than `whole`.
     #[must_use]
     pub fn apply(self, whole: u64) -> u64 {
         // The result is at most `whole`, so it fits into 64 bits.
@@ -97,15 +97,17 @@ impl Policy {
     /// to 0.
     ///
     /// The limit of a window and the capacity of a bucket are rounded down. So if the shares of
-    /// several nodes add up to 1, the nodes together admit at most the limit of this policy. The
-    /// other settings stay the same: name, window, grain, block, shards, lease, shadow and the
-    /// settings for holds.
+    /// several nodes add up to 1, the nodes together admit at most the limit of this policy. These
+    /// settings stay the same: name, window, grain, block, shards, lease, shadow and the settings
+    /// for holds.
     ///
     /// The rate of a bucket is scaled exactly. If necessary, the period becomes longer: a third of
-    /// 10 per second is 10 per three seconds. A bucket that refills by intervals gets all tokens of
-    /// a period in one step. If the capacity of the share is smaller than this step, the bucket
-    /// gets fewer tokens per step, and the steps are shorter. The rate is then at most the share of
-    /// the rate.
+    /// 10 tokens per second is 10 tokens per 3 seconds.
+    ///
+    /// A bucket that refills by intervals would lose tokens if one refill exceeded its capacity. In
+    /// this case, the refills are smaller and more frequent, and the rate can be lower than the
+    /// exact share: a third of 10 tokens per second with a capacity of 10 is 3 tokens per second
+    /// with a capacity of 3.
     ///
     /// ```
     /// use tidegate_core::{Policy, Share};
@@ -136,8 +138,8 @@ impl Policy {
         Ok(Some(scaled.with_settings_of(self)?))
     }
 
-    /// Creates a policy with this policy's name and algorithm, and with another limit. The rate of
-    /// a bucket becomes the result of `rate`. All other settings are the defaults.
+    /// Creates a policy with this policy's name and algorithm, and with another limit. For a
+    /// bucket, `rate` returns the new rate. All other settings have their default values.
     pub(super) fn with_limit(
         &self,
         limit: u64,
@@ -181,8 +183,8 @@ impl Policy {
     }
 }
 
-/// A rate in tokens per microsecond, as a rational number. The numbers have the type `u128`, so
-/// that products of two numbers fit.
+/// A rate in tokens per microsecond, as a fraction. Its numbers have the type `u128`, so that the
+/// product of two 64-bit numbers fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rate {
     refill: u128,
@@ -195,17 +197,16 @@ impl Rate {
     }
 
     /// Returns the exact share of the rate. The new period is a multiple of the old period, so that
-    /// every tick that divided the old period also divides the new one.
+    /// every tick that divides the old period also divides the new period.
     pub(super) fn scaled_to(self, Share { part, of }: Share) -> Self {
         let (part, of) = (u128::from(part), u128::from(of));
         let common = gcd(of, self.refill * part);
         Self { refill: self.refill * part / common, period: self.period * (of / common) }
     }
 
-    /// Returns a rate with at most `max` tokens at a time and with a period that is a multiple of
-    /// `every`. If no such rate is exactly this rate, returns the closest lower rate. `max` is the
-    /// capacity of the bucket, because tokens beyond the capacity that are refilled together would
-    /// be lost.
+    /// Returns a rate that refills at most `max` tokens together, because more tokens would not fit
+    /// into the bucket, whose capacity is `max`. The new rate is at most this rate, and its period
+    /// is a multiple of `every`.
     fn in_lumps_of(self, max: u64, every: Duration) -> Self {
         let (max, every) = (u128::from(max), u128::from(micros_of(every)));
         if self.refill <= max {
@@ -215,8 +216,8 @@ impl Rate {
         Self { refill: max, period: every * periods }
     }
 
-    /// Calls `make` with the rate. If `make` fails, calls `make` again with the rate in lowest
-    /// terms.
+    /// Calls `make` with the rate. If `make` fails, calls `make` again with the rate reduced to
+    /// lowest terms.
     pub(super) fn first_that_fits(
         self,
         make: impl Fn(u64, Duration) -> Result<Policy, PolicyError>,
@@ -301,8 +302,8 @@ mod tests {
             scaled("a: token-bucket 1000000/1s burst 10", 1, 3),
             "a: token-bucket 1000000/3s burst 3"
         );
-        // The refill of 2^52 times 3 is out of bounds. In lowest terms with the period, it is
-        // within bounds.
+        // Three fifths of the rate is 3·2^52 tokens per 30 µs. This number of tokens exceeds the
+        // maximum of 2^52. In lowest terms, the rate is 2^51 tokens per 5 µs.
         assert_eq!(
             scaled("a: gcra 4503599627370496/6us burst 8", 3, 5),
             "a: gcra 2251799813685248/5us burst 4"
@@ -320,8 +321,9 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_an_error_that_says_so() {
-        // The period is five times as long for two tokens. It cannot be halved, because its number
-        // of microseconds is odd.
+        // Two fifths of the rate are 2 tokens per 5 periods, but 5 periods are longer than 71
+        // years. The rate cannot be reduced to 1 token, because the time for 1 token is not a whole
+        // number of microseconds.
         let years = Duration::from_micros(23 * 31_536_000_000_000 + 1);
         let policy = Policy::new("a", spec::TokenBucket::new(1, years).burst(3)).unwrap();
         let error = policy.scaled_to(Share::new(2, 5).unwrap()).unwrap_err();

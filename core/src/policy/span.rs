@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::error::{PolicyError, shown};
 use crate::time::{MAX_SPAN_MICROS, micros_of};
 
-/// The units in microseconds, the largest unit first. Each unit has a list of words, and the first
-/// word is printed.
+/// The units in microseconds, the largest unit first. Each unit has a list of words. The first word
+/// of the list is used for printing.
 const UNITS: [(u64, &[&str]); 7] = [
     (604_800_000_000, &["w", "week", "weeks"]),
     (86_400_000_000, &["d", "day", "days"]),
@@ -18,7 +18,7 @@ const UNITS: [(u64, &[&str]); 7] = [
     (1, &["us", "µs", "microsecond", "microseconds"]),
 ];
 
-/// Returns a span in microseconds. Returns an error if the span is not valid in a policy.
+/// Returns a span in microseconds. Returns an error if a policy cannot contain this span.
 pub(super) fn check(name: &str, span: Duration) -> Result<u64, PolicyError> {
     if !span.subsec_nanos().is_multiple_of(1_000) {
         return Err(PolicyError::new(format!(
@@ -38,7 +38,8 @@ pub(super) fn check(name: &str, span: Duration) -> Result<u64, PolicyError> {
     Ok(micros)
 }
 
-/// Reads a span such as `90s`, `1h30m` or `minute`, which is `1m`. The error shows valid spans.
+/// Reads a span such as `90s`, `1h30m` or `minute` (the same as `1m`). An error contains examples
+/// of valid spans.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     let mut micros: u64 = 0;
     let mut rest = text;

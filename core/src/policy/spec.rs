@@ -6,7 +6,7 @@ use crate::algorithm::shape::Start;
 use crate::algorithm::sliding_log;
 
 /// An algorithm with its numbers, as they are configured. [`Policy::new`](crate::Policy::new)
-/// checks the numbers.
+/// checks whether the numbers are valid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
@@ -39,8 +39,8 @@ impl Algorithm {
 
 /// A limit for each window of fixed length.
 ///
-/// The fixed window is the cheapest algorithm. Around the boundary of two windows, up to twice the
-/// limit can be admitted in a short time.
+/// The fixed window is the cheapest algorithm. In a short time around the boundary of two windows,
+/// up to twice the limit can be admitted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     pub(super) limit: u64,
@@ -49,7 +49,8 @@ pub struct FixedWindow {
 }
 
 impl FixedWindow {
-    /// Creates a limit for each `window`. Windows begin at multiples of their length since 1970.
+    /// Creates a limit for each window of length `window`. Windows begin at multiples of their
+    /// length since 1970.
     #[must_use]
     pub fn new(limit: u64, window: Duration) -> Self {
         Self { limit, window, start: Start::Aligned }
@@ -86,7 +87,7 @@ impl FixedWindow {
     }
 }
 
-/// A limit for any window of a given length, regardless of the start of the window.
+/// A limit for any window of a given length, regardless of the time at which the window starts.
 ///
 /// A sliding log is exact. It needs a record per admitted request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -100,7 +101,7 @@ impl SlidingLog {
     /// The maximum number of records in one state.
     pub const MAX_RECORDS: u64 = sliding_log::MAX_RECORDS;
 
-    /// Creates a limit for any `window`.
+    /// Creates a limit for any window of length `window`.
     #[must_use]
     pub fn new(limit: u64, window: Duration) -> Self {
         Self { limit, window, grain: None }
@@ -144,7 +145,7 @@ pub struct SlidingCounter {
 }
 
 impl SlidingCounter {
-    /// Creates an approximate limit for any `window`.
+    /// Creates an approximate limit for any window of length `window`.
     #[must_use]
     pub fn new(limit: u64, window: Duration) -> Self {
         Self { limit, window }
@@ -178,7 +179,8 @@ pub struct TokenBucket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Refill {
     Continuous,
-    /// The same refill as `Continuous`. The text of the policy has the keyword `gcra`.
+    /// This mode refills like `Continuous`. Only the keyword in the text of the policy differs: it
+    /// is `gcra`.
     Gcra,
     ByInterval,
 }
@@ -192,11 +194,11 @@ impl TokenBucket {
     }
 
     /// Creates a GCRA limit. It admits one cell every `period / count`. After a long idle period,
-    /// it admits up to `count` cells at one instant. With [`burst`](Self::burst), the burst
+    /// it admits up to `count` cells at one instant. If [`burst`](Self::burst) is set, the burst
     /// tolerance is `burst − 1` intervals.
     ///
-    /// A GCRA limit decides like a bucket from [`new`](Self::new), and both share states. The text
-    /// of the policy has the keyword `gcra`.
+    /// A GCRA limit decides like a bucket from [`new`](Self::new), and shares states with such a
+    /// bucket. Only the text of the policy differs.
     #[must_use]
     pub fn gcra(count: u64, period: Duration) -> Self {
         Self { mode: Refill::Gcra, ..Self::new(count, period) }

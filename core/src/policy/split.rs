@@ -11,12 +11,12 @@ use super::spec::{self, Algorithm};
 #[derive(Debug, Clone)]
 pub(super) struct Split {
     pub(super) shards: Shards,
-    /// One share per shard, without the shards that would have a share of 0. The slice is empty if
-    /// the policy has only one shard.
+    /// One share per shard, without shards whose share would be 0. The slice is empty if the policy
+    /// has only one shard.
     pub(super) shares: Box<[Policy]>,
 }
 
-/// Two splits are compared without their shares, because the shares follow from the policy.
+/// Compares only the shards, because the shares follow from the shards and the policy.
 impl PartialEq for Split {
     fn eq(&self, other: &Self) -> bool {
         self.shards == other.shards
@@ -67,8 +67,8 @@ impl Policy {
         (0..used).map(share).collect()
     }
 
-    /// Returns the number of shards with a share above 0. The result is 1 for a limit of 0, which
-    /// refuses everything.
+    /// Returns the number of shards whose share is above 0. For a limit of 0, which refuses
+    /// everything, the result is 1.
     fn used_of(&self, count: u32) -> u32 {
         let mut max = self.limit();
         if let Algorithm::TokenBucket(spec) = self.algorithm()
@@ -79,8 +79,8 @@ impl Policy {
         count.min(u32::try_from(max).unwrap_or(u32::MAX)).max(1)
     }
 
-    /// Returns a copy of this policy for one shard. The copy keeps its own name and hashes, until
-    /// `split` sets the name and hashes of the whole policy on each share.
+    /// Returns a copy of this policy for one shard. The copy has the name and the hashes of this
+    /// policy. `split` later computes them again for each share.
     fn in_shard(&self, shard: Shard) -> Self {
         let mut inner = (*self.0).clone();
         inner.split = None;
@@ -89,8 +89,8 @@ impl Policy {
     }
 }
 
-/// Returns the share of a policy in one of `of` shards. The shares add up to the whole limit, and
-/// differ by at most 1.
+/// Returns the share of a policy in the shard `index` of `of` shards. The limits of all shares add
+/// up to the whole limit, and differ by at most 1.
 fn share(policy: &Policy, index: u32, of: u32) -> Result<Policy, PolicyError> {
     let part = |whole: u64| {
         let (index, of) = (u64::from(index), u64::from(of));

@@ -43,8 +43,8 @@ impl fmt::Debug for StateName<'_> {
 }
 
 /// Prints a short text of the letters `a` to `z`, digits and dots: `window.1m`, `window.1m.phased`,
-/// `log.15m`, `log.1h.1m`, `counter.1d`, `bucket`, `bucket.1m`. The text is a part of the keys in
-/// Redis, so the text for a shape must never change.
+/// `log.15m`, `log.1h.1m`, `counter.1d`, `bucket`, `bucket.1m`. The keys in Redis of a policy with
+/// a name contain this text, so the text for a shape must never change.
 impl fmt::Display for StateShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -69,7 +69,7 @@ impl fmt::Display for StateShape {
 }
 
 impl StateShape {
-    /// Returns the shape as numbers, from which a hash is computed.
+    /// Returns the shape as numbers. A policy computes its hash from these numbers.
     pub(super) fn numbers(self) -> [u64; 3] {
         match self {
             Self::FixedWindow(Start::Aligned, window) => [1, window, 0],

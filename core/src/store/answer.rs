@@ -1,4 +1,4 @@
-//! The answer of a store, which is ready or must be awaited.
+//! The answer of a store. It is ready, or must be awaited.
 
 use std::fmt;
 use std::future::Future;
@@ -43,13 +43,13 @@ impl<'a, T> Answer<'a, T> {
     {
         match self.0 {
             Inner::Ready(Some(answer)) => Answer::ready(change(answer)),
-            // The value is gone, because a poll has already returned it.
+            // The answer has no value, because an earlier poll has returned it.
             Inner::Ready(None) => Answer(Inner::Ready(None)),
             Inner::Later(future) => Answer::later(async move { change(future.await) }),
         }
     }
 
-    /// Calls `look` with the value as soon as it is ready, and returns the value unchanged.
+    /// Calls `look` with the value when the value is ready, and returns the value unchanged.
     ///
     /// ```
     /// use tidegate_core::Answer;

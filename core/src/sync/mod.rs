@@ -1,20 +1,22 @@
 //! Locks, atomics, hashers, tasks and timers for the layers and for waiting.
 //!
-//! Usually this module contains the types of the standard library, of foldhash and of Tokio. Only
-//! `.ci/schedules` sets the flag `tidegate_schedules` (`--cfg`). With this flag, this module
-//! contains the types of [`shuttle`](https://docs.rs/shuttle). Each use of a `shuttle` type lets a
-//! scheduler choose the next task. So tests can run many interleavings, and can repeat each
-//! interleaving.
+//! Usually this module contains the types of the standard library, of foldhash and of Tokio. The
+//! script `.ci/schedules` sets the flag `tidegate_schedules` (`--cfg`). With this flag, this module
+//! contains the types of [`shuttle`](https://docs.rs/shuttle).
 //!
-//! The feature `_simulation` makes the simulation of the testkit choose the seeds of the hashers.
-//! Only that simulation sets the feature.
+//! Each use of a `shuttle` type lets a scheduler choose the task that runs next. So a schedule test
+//! can run many interleavings of its tasks, and can repeat each interleaving.
 //!
-//! The following types and code are not replaced:
+//! With the feature `_simulation`, the simulation of the testkit chooses the seeds of the hashers.
+//! Only that simulation enables the feature.
 //!
-//! * `Arc`, and counters that are only read as statistics. No step of a test depends on them.
-//! * Tokio's `oneshot` and `Notify`, which need no runtime. Interleavings within them are not
-//!   explored.
-//! * Code that no schedule test runs: clocks, the estimator of holds, metrics, other layers.
+//! `shuttle` does not control the following types and code, because they do not use this module:
+//!
+//! * `Arc`, and counters that are only read as statistics. No schedule test depends on their
+//!   values.
+//! * Tokio's `oneshot` and `Notify`, which need no runtime. The schedule tests do not explore the
+//!   interleavings within these types.
+//! * Code that no schedule test runs: clocks, the estimator of holds, metrics, and some layers.
 
 #[cfg(tidegate_schedules)]
 pub mod scheduled;
@@ -28,8 +30,8 @@ pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
 #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]
 pub(crate) mod seeded;
 
-/// Hashers with random seeds. In schedule tests and simulations the seeds are fixed, so that a test
-/// can be repeated.
+/// Hashers with random seeds. In schedule tests and simulations, the seeds are not random, so that
+/// a test can be repeated.
 pub(crate) mod hash {
     #[cfg(not(any(tidegate_schedules, feature = "_simulation")))]
     pub(crate) use foldhash::quality::RandomState;

@@ -1,9 +1,10 @@
-//! Tasks and timers for schedule tests. They replace the tasks and timers of Tokio.
+//! Tasks and timers that replace the tasks and timers of Tokio in schedule tests.
 //!
 //! Time is virtual. A test moves the time with [`advance`]. If no other task can run, the scheduler
 //! of a test runs [`run_timers`], which moves the time to the end of the next timer.
 //!
-//! All tasks of an execution run in one thread, so the state of the execution is stored per thread.
+//! An execution is one run of a test, in one interleaving of its tasks. All tasks of an execution
+//! run in one thread, so the state of the execution is stored in a thread-local variable.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,13 +15,14 @@ use std::time::Duration;
 
 use shuttle::future::{AbortHandle, yield_now};
 
-/// The tasks and the timers of an execution. The timers are in the order of their ends.
+/// The tasks and the timers of an execution. The timers are ordered by their ends.
 #[derive(Debug, Default)]
 struct Runtime {
     now: Duration,
     timers: BTreeMap<TimerKey, Waker>,
     next_number: u64,
-    /// Wakes the task of [`run_timers`], which waits for the first timer.
+    /// Wakes the task of [`run_timers`], which waits while there are no timers. It is woken when a
+    /// timer is created.
     driver: Option<Waker>,
     tasks: Vec<AbortHandle>,
 }
@@ -36,8 +38,8 @@ fn with<T>(run: impl FnOnce(&mut Runtime) -> T) -> T {
     RUNTIME.with_borrow_mut(run)
 }
 
-/// Forgets the timers and tasks of the previous execution. Each execution must call this function
-/// first.
+/// Forgets the timers and the tasks of the previous execution. Each execution must first call this
+/// function.
 pub fn begin() {
     drop(RUNTIME.take());
 }
@@ -48,7 +50,7 @@ pub fn now() -> Duration {
     with(|runtime| runtime.now)
 }
 
-/// Moves the time forward, and ends all timers that end at the new time or earlier.
+/// Moves the time forward by `span`, and ends all timers that are due at the new time.
 pub fn advance(span: Duration) {
     let due = with(|runtime| {
         runtime.now += span;
@@ -58,7 +60,8 @@ pub fn advance(span: Duration) {
     due.into_values().for_each(Waker::wake);
 }
 
-/// Ends one timer each time that the scheduler runs this task. This function never returns.
+/// Moves the time to the end of the next timer each time that the scheduler runs this task. This
+/// function never returns.
 pub async fn run_timers() {
     loop {
         let until_next = poll_fn(|context| {
@@ -71,8 +74,8 @@ pub async fn run_timers() {
             })
         });
         until_next.await;
-        // The scheduler runs this task again only when no other task can run. At that time, another
-        // timer is possibly the next timer.
+        // After `yield_now`, the scheduler continues this task only when no other task can run. The
+        // other tasks have possibly changed the timers, so the next timer is read again.
         yield_now().await;
         let next = with(|runtime| runtime.timers.first_key_value().map(|((end, _), _)| *end));
         if let Some(end) = next {
@@ -81,7 +84,7 @@ pub async fn run_timers() {
     }
 }
 
-/// Drops all tasks that [`Handle`] has spawned, at any point at which a task waits. This simulates
+/// Drops all tasks that [`Handle`] has spawned, at whatever point each task waits. This simulates
 /// the panic of a store or the end of a runtime.
 pub fn cancel_tasks() {
     let tasks = with(|runtime| std::mem::take(&mut runtime.tasks));
@@ -108,7 +111,8 @@ impl Handle {
     }
 }
 
-/// The guard of the current runtime. In an execution, the runtime is always current.
+/// The guard that [`Handle`] returns instead of Tokio's guard. It does nothing, because the runtime
+/// of an execution is always the current runtime.
 pub(crate) struct EnterGuard<'a>(#[expect(dead_code, reason = "kept for its lifetime")] &'a Handle);
 
 #[derive(Debug, Clone, Copy)]

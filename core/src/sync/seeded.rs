@@ -1,4 +1,4 @@
-//! Hashers with seeds. The seeds are random, unless a simulation sets a seed for its thread.
+//! Hashers with seeds. The seeds are random, except if a simulation sets a seed for its thread.
 
 use std::cell::Cell;
 use std::hash::BuildHasher;
@@ -9,8 +9,8 @@ thread_local! {
     static SEED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Sets the seed of this thread. The seeds of all hashers that this thread creates depend on
-/// `seed`.
+/// Sets the seed of this thread. It determines the seeds of all hashers that this thread creates
+/// afterwards.
 pub fn seed_hashes(seed: u64) {
     SEED.set(Some(seed));
 }

@@ -1,8 +1,9 @@
-//! Log events: a circuit has opened or closed, or a fallback has started or stopped deciding. A
-//! single call never writes a line.
+//! Log events of a circuit breaker that opens or closes, and of a fallback that starts or stops
+//! deciding. A single call never writes a line.
 //!
-//! No event contains a subject or a tenant. The message of a server can quote a key. Such a message
-//! is logged only for the kinds of errors with messages that contain no key.
+//! No event contains a subject or a tenant. The cause of an error can be a message of a server that
+//! quotes a key. So an event contains the cause only for kinds of errors whose causes contain no
+//! key.
 
 use crate::decision::DegradedAnswer;
 use crate::error::{Error, ErrorKind};
@@ -32,7 +33,8 @@ pub(crate) fn taken_over(error: &Error, answer: DegradedAnswer) {
     );
 }
 
-/// Reports that the store decides again, after `decisions` decisions without the store.
+/// Reports that the store decides again, after `decisions` decisions that were made without the
+/// store.
 pub(crate) fn decides_again(decisions: u64) {
     tracing::info!(target: "tidegate", decisions, "the store decides again");
 }

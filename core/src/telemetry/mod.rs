@@ -1,4 +1,4 @@
-//! Information for operators: the names of metrics, and log events.
+//! Information for operators: metrics, and log events.
 
 #[cfg(feature = "tracing")]
 pub(crate) mod events;

@@ -1,21 +1,23 @@
 //! The metrics of this crate: names, labels and help texts.
 //!
 //! `docs/metrics.md` has the same table for operators, and a test compares both tables. No label
-//! has a value from a request, so subjects and tenants do not appear. The names of policies come
-//! from the configuration. At most [`MAX_POLICIES`] policies have their own series.
+//! has a value from a request, so subjects and tenants do not appear. The values of the label
+//! `policy` come from the configuration. At most [`MAX_POLICIES`] policies have their own series.
 
 /// The maximum number of policies with their own series, per observed store. All other policies are
-/// counted under [`OTHER_POLICIES`], so that names that are made at run time do not create
-/// unbounded series.
+/// counted under [`OTHER_POLICIES`]. So a program that makes names of policies at run time does not
+/// create an unbounded number of series.
 pub const MAX_POLICIES: usize = 256;
 
-/// The value of the label `policy` for all policies after the first [`MAX_POLICIES`]. No policy can
-/// have this name.
+/// The value of the label `policy` for all policies beyond the first [`MAX_POLICIES`]. No policy
+/// can have this name.
 pub const OTHER_POLICIES: &str = "(other)";
 
 /// The bounds of the buckets in seconds, for all histograms of this crate. The names of these
-/// histograms end in `_seconds`. The bounds range from a decision in memory to a server that nearly
-/// times out. Set these bounds in the Prometheus recorder. Without these bounds, the recorder shows
+/// histograms end in `_seconds`. The smallest bounds fit a decision in memory, and the largest
+/// bounds a server that nearly times out.
+///
+/// Set these bounds in the Prometheus recorder. Without these bounds, the recorder exports
 /// quantiles, which cannot be added up over processes.
 pub const SECONDS_BUCKETS: [f64; 13] = [
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
@@ -48,7 +50,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the name of the kind.
+    /// Returns the name of this kind of metric, such as `gauge`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -60,7 +62,7 @@ impl Kind {
 }
 
 impl Metric {
-    /// Creates a metric. Stores can have their own metrics.
+    /// Creates a metric. A store can define its own metrics.
     #[must_use]
     pub const fn new(
         kind: Kind,
@@ -83,7 +85,7 @@ impl Metric {
     }
 }
 
-/// Calls to the store. Each call of a batch counts.
+/// Calls to the store. For a batch, each of its calls is counted.
 pub const CALLS: Metric = Metric::new(
     Kind::Counter,
     "tidegate_calls_total",
@@ -183,7 +185,7 @@ pub const BREAKER_OPENED: Metric = Metric::new(
     "Number of times a circuit breaker opened, also after a failed probe.",
 );
 
-/// Acquires on a store with leases.
+/// Acquires through a store with leases.
 pub const LEASE_CALLS: Metric = Metric::new(
     Kind::Counter,
     "tidegate_lease_calls_total",

@@ -1,4 +1,4 @@
-//! Tests of the properties of public types on which callers can rely.
+//! Tests of properties of the public types on which callers rely, such as `Send` and `Sync`.
 
 use std::fmt::{Debug, Display};
 use std::fs;
@@ -35,7 +35,7 @@ fn types_are_send_and_sync() {
     both::<(Call<'_>, Charge<'_>, Charges<'_>, Operation, Policy, PolicyError, Share, Shards)>();
     both::<(Decision, Degraded, Outcome, PolicyVerdict<'_>, Receipt, Verdict)>();
     both::<(Error, ErrorKind, Subject<'_>, Timestamp, ManualClock)>();
-    // `Answer` need not be `Sync`, because no future must be `Sync`.
+    // `Answer` is a future. Only one task polls a future, so `Answer` need not be `Sync`.
     send::<Answer<'_, Decision>>();
 }
 
@@ -71,8 +71,9 @@ fn values_have_the_common_traits() {
     assert_eq!(policies.len(), 3);
 }
 
-/// The compiler warns about a private item that hides a re-exported item (`hidden_glob_reexports`).
-/// Therefore the tested lines make the whole core available under the same names in each backend.
+/// Each backend must contain two lines that re-export the whole core. It is enough to check these
+/// lines: if a private item of the backend hid an item of the core, the compiler would warn
+/// (`hidden_glob_reexports`).
 #[test]
 fn each_backend_re_exports_the_whole_core() {
     for backend in ["backend-memory", "backend-redis", "backend-cluster"] {

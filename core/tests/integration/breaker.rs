@@ -20,8 +20,8 @@ struct Bench {
     policy: Policy,
 }
 
-/// Creates a bench with a circuit breaker that opens the circuit for a second after 3 failures.
-/// `change` can change this configuration.
+/// Creates a store with a circuit breaker. After 3 failures, the breaker opens the circuit for a
+/// second. `change` can change these settings.
 fn bench(change: impl FnOnce(Breaker<ManualClock>) -> Breaker<ManualClock>) -> Bench {
     let clock = ManualClock::default();
     let stub = Stub::new(&clock);
@@ -176,7 +176,9 @@ fn an_invalid_call_neither_ends_a_run_of_failures_nor_a_probe() {
     });
 }
 
-/// An open circuit would turn a wrong password into an error that failure policies hide.
+/// An error of the kind `Misconfigured`, such as a wrong password, must not open the circuit. With
+/// an open circuit, calls fail with `CircuitOpen`, and a failure policy would hide the wrong
+/// password.
 #[test]
 fn misconfigured_errors_open_no_circuit() {
     crate::run(async {
@@ -325,8 +327,8 @@ fn check_half_open_under_load(probes: u32) {
                 start.wait();
                 let answer = bench.store.decide(Call::acquire(&charges)).into_ready();
                 let is_probe = answer.is_err();
-                // The callers that got a permission keep their places until all callers have
-                // called.
+                // Each thread keeps its call in flight until all threads have called. Otherwise a
+                // probe could end early, and the call of a later thread could be another probe.
                 start.wait();
                 drop(answer);
                 is_probe

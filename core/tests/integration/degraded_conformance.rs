@@ -39,7 +39,7 @@ impl<S: Store> Layer<S> for Later {
     }
 }
 
-/// A model store with any layers around it. All such stores have one type, so that the suite is
+/// A [`ModelStore`] with any layers around it. All such stores have one type, so that the suite is
 /// compiled once.
 type LayeredModel = StoreWithContext<Box<dyn Store>, Arc<ModelStore>>;
 
@@ -49,8 +49,8 @@ fn waiting(clock: ManualClock) -> LayeredModel {
         .layer(Later)
         .timeout(Duration::from_secs(60))
         .breaker(Breaker::new().clock(clock.clone()))
-        // The share is the whole limit, because some policies of the suite have no smaller share
-        // and would be rejected.
+        // The fallback store gets a share of 1/1. With a smaller share, some policies of the suite
+        // would be rejected, because their share would round down to zero.
         .or_fall_back_to(ModelStore::new(clock), Share::new(1, 1).unwrap());
     (Box::new(store) as Box<dyn Store>).layer(Context(model))
 }

@@ -7,8 +7,8 @@ use tidegate_testkit::{ModelStore, fixture};
 
 type Store = DenyCacheStore<ModelStore, ManualClock>;
 
-// The model store forgets states as early as it is allowed to, and its states are compared byte for
-// byte.
+// The model store removes a state as soon as the state has recovered. The suite compares the states
+// of this store byte for byte.
 tidegate_testkit::conformance!(
     deny_cache,
     fixture: fixture(|clock: ManualClock| -> Store {

@@ -16,8 +16,8 @@ fn covered(costs: &[u64], bound: u64) -> usize {
     costs.iter().filter(|&&cost| cost <= bound).count()
 }
 
-/// Returns the smallest cost that is at least as large as `part / whole` of the costs, but at least
-/// 1.
+/// Returns the smallest cost that is at least as large as `part` of `whole` observed costs. Returns
+/// 1 if this cost is 0.
 fn quantile(costs: &[u64], part: u32, whole: u32) -> u64 {
     let mut sorted = costs.to_vec();
     sorted.sort_unstable();
@@ -25,8 +25,8 @@ fn quantile(costs: &[u64], part: u32, whole: u32) -> u64 {
     sorted[needed - 1].max(1)
 }
 
-/// Returns `true` if the estimate is at the quantile, or at most an eighth above the quantile. This
-/// is the tolerance of the estimator's buckets.
+/// Returns `true` if the estimate is the quantile, or exceeds the quantile by at most an eighth.
+/// The estimator counts costs in buckets, so an estimate can be too high by this much.
 fn fits(estimate: u64, quantile: u64) -> bool {
     quantile <= estimate && (u128::from(estimate - quantile)) * 8 <= u128::from(quantile)
 }
@@ -50,7 +50,8 @@ proptest! {
         prop_assert!(covered >= costs.len() * part as usize);
     }
 
-    /// The costs repeat within a half-life, so that their distribution does not change over time.
+    /// The estimator observes the same costs again and again, four times per half-life. So the
+    /// distribution of the costs does not change over time.
     #[test]
     fn the_estimate_covers_the_share_forever(
         costs in prop::collection::vec(cost(), 1..50),
@@ -62,8 +63,8 @@ proptest! {
         for _ in 0..rounds * 4 {
             costs.iter().for_each(|&cost| estimator.observe("", cost));
         }
-        // Weights are rounded down, so that the covered share is exact only within 3 percentage
-        // points.
+        // The estimator rounds weights down. So instead of `part` percent of the costs, an estimate
+        // can cover up to 3 percentage points more or less.
         let estimate = estimator.estimate("", MAX);
         let (low, high) = (quantile(&costs, part - 3, 100), quantile(&costs, (part + 3).min(100), 100));
         prop_assert!(low <= estimate && estimate <= high.saturating_add(high / 8), "{low}, {estimate}, {high}");
@@ -78,13 +79,14 @@ proptest! {
         let estimator = Estimator::new(share(9, 10), 1).half_life(half_life).min_observations(1);
         (0..before).for_each(|_| estimator.observe("", old));
         prop_assert!(fits(estimator.estimate("", MAX), old));
-        // The costs are ten different values that repeat.
+        // The new costs are ten costs from `new` to `10 * new`, which repeat.
         let costs: Vec<u64> = (1..=10).map(|n| new * n).collect();
         let after = 5 * half_life as usize;
         costs.iter().cycle().take(after).for_each(|&cost| estimator.observe("", cost));
         let estimate = estimator.estimate("", MAX);
-        // A share of at least 89 % means that the estimate must cover at least nine of the ten
-        // costs.
+        // After five half-lives, the old cost has little weight, so an estimate covers at least 89
+        // % of the new costs. The ten new costs are equally frequent, so an estimate must cover
+        // nine of them.
         prop_assert!(estimate >= new * 9, "{estimate} covers too few of {costs:?}");
         prop_assert!(fits(estimate, new * 9) || fits(estimate, new * 10), "{estimate}: {costs:?}");
     }
@@ -129,7 +131,8 @@ fn keys_are_estimated_separately_and_keys_beyond_the_maximum_together() {
     let estimator = Estimator::new(share(9, 10), 700).max_keys(2).min_observations(2);
     let learn = |key: &str, cost| (0..2).for_each(|_| estimator.observe(key, cost));
     learn("a", 1);
-    // A key that is too long has no entry of its own, and does not use up an entry.
+    // A key of more than 256 bytes has no entry of its own, so it does not count against the
+    // maximum of two keys.
     learn(&"x".repeat(257), 9);
     learn("b", 2);
     learn("c", 9);
@@ -168,6 +171,7 @@ fn threads_share_an_estimator() {
             });
         }
     });
-    // Each of the costs 1 to 4 is a quarter of all observations.
+    // For each key, each of the costs 1 to 4 is a quarter of the observations. So the estimate for
+    // a share of 9/10 is 4.
     assert_eq!(["a", "d", "e"].map(|key| estimator.estimate(key, MAX)), [4, 4, 4]);
 }

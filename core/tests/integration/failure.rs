@@ -1,4 +1,4 @@
-//! Tests of the answers of each failure policy to each operation, when the store makes no decision.
+//! Tests of the decision of each failure policy on each operation, when the store fails.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -27,8 +27,8 @@ struct Bench {
     store: FallbackStore<Stub>,
 }
 
-/// Creates a bench. `on_failure` creates its failure policy from the fallback store, a share of a
-/// third and the clock.
+/// Creates the stores of a test. The main store is down. `on_failure` creates the failure policy
+/// from the fallback store, a share of a third, and the clock.
 fn bench<F>(on_failure: impl FnOnce(Stub, Share, ManualClock) -> OnFailure<F>) -> Bench {
     let clock = ManualClock::default();
     let (main, spare) = (Stub::new(&clock), Stub::new(&clock));
@@ -238,8 +238,8 @@ fn a_failed_change_stays_an_error() {
     });
 }
 
-/// An undo contains the time of a charge, by the clock of the store that made the charge. The
-/// fallback store has not made this charge.
+/// An undo identifies its charge by a time of the main store's clock. So the layer does not send an
+/// undo to the fallback store.
 #[test]
 fn a_failed_undo_is_not_sent_to_the_fallback_store() {
     crate::run(async {
@@ -306,8 +306,8 @@ fn an_invalid_call_stays_an_error_even_if_the_store_is_not_called() {
     });
 }
 
-/// The error for a wrong password is not hidden, unless the failure policy is configured to hide
-/// it.
+/// By default, a failure policy does not hide an error of the kind `Misconfigured`, such as a wrong
+/// password. `also_on` changes this.
 #[test]
 fn misconfigured_errors_stay_errors_unless_configured_otherwise() {
     crate::run(async {
@@ -333,7 +333,8 @@ fn misconfigured_errors_stay_errors_unless_configured_otherwise() {
     });
 }
 
-/// Returns a failure policy that names kinds which `also_on` ignores.
+/// Returns a failure policy that fails open. The two calls of `also_on` have no effect, because
+/// `also_on` ignores these kinds of errors.
 fn unrelated() -> OnFailure {
     let on_failure = OnFailure::open().also_on(ErrorKind::TooManyWaiters);
     on_failure.also_on(ErrorKind::InvalidCall)
@@ -379,15 +380,15 @@ fn if_the_fallback_fails_too_the_error_names_both() {
             let fallback = std::error::Error::source(&error).unwrap();
             assert_eq!(fallback.to_string(), "out-of-memory: down");
         }
-        // Another layer around this store can still handle the error.
+        // A second failure policy around this store decides when the first failure policy fails.
         let store = bench.store.or_fail_closed();
         let decision = store.decide(Call::acquire(&charges)).await.unwrap();
         assert_eq!(answer(&decision), Some((DegradedAnswer::FailedClosed, ErrorKind::Unavailable)));
     });
 }
 
-/// Creates a bench with different settings. The policy `open` fails open, `closed` fails closed,
-/// and `tenth` falls back to a tenth. All other policies fall back to a third.
+/// Creates stores with different settings per policy: `open` fails open, `closed` fails closed, and
+/// `tenth` falls back to a tenth. All other policies fall back to a third.
 fn mixed() -> Bench {
     bench(|spare, share, clock| {
         let on_failure = OnFailure::fall_back_to(spare, share).clock(clock);
@@ -426,7 +427,6 @@ fn several_charges_that_fall_back_are_one_call() {
             assert_eq!(answer(&decision), Some((DegradedAnswer::FellBack, ErrorKind::Unavailable)));
             let verdicts = decision.verdicts();
             assert_eq!(verdicts.iter().map(|v| v.limit()).collect::<Vec<_>>(), [10, 30, 3]);
-            // A refused call charges nothing in any store.
             assert_eq!(verdicts[0].remaining(), 10 - number.min(3));
             assert_eq!(verdicts[1].remaining(), if number <= 3 { 29 } else { 30 });
             assert_eq!(verdicts[2].remaining(), 3 - number.min(3));
@@ -459,7 +459,7 @@ fn a_policy_that_fails_closed_refuses_the_call_and_nothing_is_charged() {
         }
         assert_eq!(bench.spare.model().len(), 0);
 
-        // A shadow policy never refuses, so that the other charges are made.
+        // A shadow policy that fails closed does not refuse the call, so the other charge is made.
         let shadow = policy("closed: sliding-log 30/1h shadow");
         let charges = [Charge::new(&third, "s"), Charge::new(&shadow, "s")];
         let decision = bench.decide(Operation::Acquire, &charges).await.unwrap();
@@ -467,7 +467,8 @@ fn a_policy_that_fails_closed_refuses_the_call_and_nothing_is_charged() {
         assert_eq!(decision.verdicts()[1].outcome(), Outcome::Denied);
         assert_eq!(bench.spare.model().len(), 1);
 
-        // If a policy that fails open can never admit its charge, no policy is charged.
+        // A policy that fails open still denies a cost above its limit. The call is refused, and no
+        // policy is charged.
         let small = policy("open: sliding-log 1/1h");
         let charges = [Charge::new(&third, "t").cost(2), Charge::new(&small, "t").cost(2)];
         let decision = bench.decide(Operation::Acquire, &charges).await.unwrap();
@@ -551,8 +552,8 @@ fn a_policy_without_a_share_is_an_error_when_a_limiter_is_built() {
     assert!(store(Share::new(1, 3).unwrap()).supports(&policy("unsupported: gcra 9/1s")).is_err());
 }
 
-/// If the share of a policy rounds down to zero, the policy would refuse every call, and only
-/// during an outage.
+/// A policy whose share rounds down to zero would refuse every call during an outage. So building
+/// the limiter fails, long before an outage.
 #[test]
 fn a_share_that_rounds_to_zero_is_an_error_when_a_limiter_is_built() {
     let clock = ManualClock::default();
@@ -638,7 +639,7 @@ fn an_acquire_up_to_a_cost_has_one_amount_for_charges_that_fail_open_and_fall_ba
             Charge::new(&checked, "s").check_only(),
         ];
         let up_to = |min| Operation::AcquireUpTo { min };
-        // The share is a third of 9, so that at most a cost of 3 is admitted.
+        // The fallback store gets a third of the limit of 9, so it admits at most a cost of 3.
         let refused = bench.decide(up_to(4), &charges).await.unwrap();
         assert!(refused.is_denied());
         assert_eq!(refused.amounts(), [0, 0, 0]);
@@ -656,7 +657,7 @@ fn an_acquire_up_to_a_cost_has_one_amount_for_charges_that_fail_open_and_fall_ba
         let _ = bench.decide(Operation::Reset, &wide).await.unwrap_err();
         let bounded_by_cost = bench.decide(up_to(2), &wide).await.unwrap();
         assert_eq!(bounded_by_cost.amounts(), [3, 3, 0]);
-        // In this call, only the check-only charge falls back.
+        // The first policy fails open. The fallback store decides only the check-only charge.
         let check = bench.decide(up_to(2), &[charges[0], charges[2]]).await.unwrap();
         assert_eq!(check.amounts(), [5, 0]);
         assert_eq!(check.verdicts()[1].remaining(), 3);

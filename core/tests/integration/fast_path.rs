@@ -60,8 +60,8 @@ proptest! {
         let mut one = One(None, Some(policy.clone()));
         let mut now = start;
         for (step, cost, is_large, choice) in steps {
-            // Most costs are small. The large costs make counts grow until the counts do not fit
-            // into a packed state.
+            // Most costs are small. The large costs make the counts grow until they do not fit into
+            // a `PackedState`.
             let cost = if is_large && policy.limit() > 1 << 31 { cost << 30 } else { cost };
             now = now.saturating_add_signed(step);
             let charge = [Charge::new(&policy, "alice").cost(cost)];
@@ -105,15 +105,15 @@ proptest! {
                             prop_assert_eq!(&record, general);
                         }
                     }
-                    // Only a record that does not fit into packed numbers is allowed to need the
-                    // general path.
+                    // The fast path may return `None` only if the new record does not fit into a
+                    // `PackedState`.
                     None => {
                         prop_assert!(one.0.as_ref().and_then(PackedState::new).is_none());
                         prop_assert_eq!((numbers, evaluated), (unchanged, None));
                     }
                 }
-                // The fast path never decreases the recovery time. So a store that keeps bounds on
-                // recovery times needs no notification.
+                // The fast path never makes the recovery of a state earlier. So a store that keeps
+                // lower bounds of recovery times need not update them.
                 let recovered_at = before.0.map_or(0, |record| record.recovers_at_micros());
                 prop_assert!(numbers.recovers_at(&policy) >= recovered_at);
             } else if let Some(mut record) = before.0

@@ -1,6 +1,7 @@
-//! B42 to B44, B47, B55: several nodes use one store that loses, delays and fails calls. With every
-//! failure policy, no more is admitted than documented, and each call is charged at most once. No
-//! error looks like a decision.
+//! Tests against the defects B42 to B44, B47 and B55: several nodes use one store that loses,
+//! delays and fails calls. With every failure policy, the admitted costs must be within the
+//! documented bounds, each call must be charged at most once, and no error must look like a
+//! decision.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -110,7 +111,7 @@ struct Sums {
     by_main: u64,
     without_store: u64,
     by_fallback: u64,
-    /// The cost of calls that failed, and that the store has possibly charged nevertheless.
+    /// The cost of failed calls that the store has possibly charged.
     perhaps_charged: u64,
 }
 
@@ -175,7 +176,7 @@ fn tally(
     match (setting, degraded.answer) {
         (Setting::Open, DegradedAnswer::FailedOpen) => sums.without_store += admitted,
         (Setting::FallBack, DegradedAnswer::FellBack) => sums.by_fallback += admitted,
-        // A policy with a share of zero also fails closed.
+        // With `Setting::FallBack`, a policy with a share of zero fails closed.
         (Setting::Closed | Setting::FallBack, DegradedAnswer::FailedClosed) => {
             prop_assert!(decision.is_denied());
         }

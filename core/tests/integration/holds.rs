@@ -56,15 +56,16 @@ fn one_hold_charges_at_most_its_share_of_the_limit() {
         assert_eq!((verdict.retry_after(), verdict.remaining()), (None, 100));
         assert_eq!(refused.decision().verdicts()[1].outcome(), Outcome::Allowed);
         assert_eq!(refused.decision().retry_after(), None);
-        // A refused hold writes no block of the other policy, and its id stays free.
+        // This hold exceeds the `max-hold` of the policy `tokens`. So the store writes nothing: the
+        // policy `day` does not block, and the id can be used again.
         assert!(request(2_000).hold("one", MINUTE).await.unwrap().ticket().is_none());
         assert_eq!(remaining(&limiter, "a").await, [100, 1000]);
         assert!(request(25).hold("one", MINUTE).await.unwrap().ticket().is_some());
-        // A hold up to a cost holds at most the maximum cost of one hold.
+        // A hold with `hold_up_to` gets at most the maximum of `max-hold`, which is 25.
         let up_to = request(90).hold_up_to(1, "two", MINUTE).await.unwrap();
         let ticket = up_to.into_ticket().unwrap();
         assert_eq!(ticket.held().collect::<Vec<_>>(), [("tokens", 25), ("day", 25)]);
-        // The maximum does not apply to an acquire.
+        // `max-hold` does not apply to an acquire.
         assert!(request(50).acquire().await.unwrap().is_allowed());
     });
 }
@@ -177,7 +178,8 @@ fn a_ticket_without_a_version_is_read_and_one_of_a_later_version_is_rejected() {
         let here = limiter(model(), &["p: token-bucket 90/1h"]);
         let hold = here.subject("a").tenant("t").cost(50).hold("id", MINUTE).await.unwrap();
         let text = serde_json::to_string(hold.ticket().unwrap()).unwrap();
-        // A program that does not know the field `v` reads these fields and ignores `v`.
+        // `fields` contains all fields except the version `v`. A program of an earlier version
+        // ignores `v` and reads these fields, so they must not change.
         let fields = r#""id":[105,100],"ttl":{"secs":60,"nanos":0},"is_degraded":false,"charges":[{"charge":{"policy":"p: token-bucket 90/1h burst 90","tenant":[116],"subject":[97],"cost":50,"is_check_only":false},"held":50}]}"#;
         assert_eq!(text, format!(r#"{{"v":1,{fields}"#));
         let unversioned: Ticket = serde_json::from_str(&format!("{{{fields}")).unwrap();
@@ -341,8 +343,8 @@ fn a_guard_settles_once() {
         assert_eq!(remaining(&limiter, "two").await, [40], "the holder of the ticket settles it");
         limiter.cancel(&ticket).await.unwrap();
 
-        // The future of the settlement is dropped before its answer. A task, or the drop of the
-        // guard, then settles the hold by the rule of the guard.
+        // The future of `settle` owns the guard, and is dropped before it is polled. The dropped
+        // guard then cancels the hold, as its rule `OnDrop::Cancel` says.
         let settle = guard("three").await.settle([("p", 10)]);
         drop(settle);
         assert_eq!(remaining(&limiter, "three").await, [90]);
@@ -355,7 +357,7 @@ fn a_program_can_wait_for_the_settlements_of_its_guards() {
         let clock = ManualClock::default();
         let stub = Stub::new(&clock);
         let limiter = limiter(stub.clone(), &["p: fixed-window 90/1h"]);
-        // The future is polled only once, so that no other task runs during the check.
+        // `is_settled` polls the future only once, so that no other task runs during the check.
         let is_settled = |limiter: &Limiter<Stub>| {
             let mut context = Context::from_waker(Waker::noop());
             pin!(limiter.guards_settled()).poll(&mut context).is_ready()
@@ -381,7 +383,8 @@ fn a_program_can_wait_for_the_settlements_of_its_guards() {
             assert!(is_settled(&limiter), "{id}");
             stub.set(Mood::Up);
         }
-        // A guard abandons the settlement after 10 s.
+        // If the store never answers, the task that settles the hold of a dropped guard ends after
+        // 10 s.
         let hold = limiter.subject("down").cost(50).hold("down", MINUTE).await.unwrap();
         let ticket = hold.into_ticket().unwrap();
         let guard = HoldGuard::new(&limiter, ticket, OnDrop::Settle).unwrap();
@@ -401,8 +404,7 @@ fn a_guard_outside_of_a_runtime_is_an_error() {
     let _ = ManualClock::default().now();
 }
 
-/// A store that keeps its states on a server, and therefore by default does not support
-/// `refund-lapsed`.
+/// A store that does not override `supports`. By default, a store does not support `refund-lapsed`.
 #[derive(Debug)]
 struct Elsewhere(ModelStore);
 
@@ -438,7 +440,8 @@ fn a_state_in_use_forgets_expired_holds() {
         let limiter = limiter(store, &["p: fixed-window 100000/60d refund-lapsed"]);
         let mut sizes = vec![];
         for number in 0..60_u8 {
-            // The hold is never settled, and acquires use the state as well.
+            // No hold is settled. The state must not grow, because later calls remove the expired
+            // holds from it.
             let hold = limiter.subject("a").cost(3).hold(&[number], MINUTE).await.unwrap();
             assert!(hold.ticket().is_some(), "{number}");
             assert!(limiter.acquire("a").await.unwrap().is_allowed());
@@ -454,7 +457,7 @@ fn a_state_in_use_forgets_expired_holds() {
 #[test]
 fn a_settlement_reports_the_charge_after_a_lapse() {
     run(async {
-        // When the hold lapses, the policy `p` refunds the cost of 30. So the settlement charges
+        // When the hold lapses, the policy `p` refunds the hold of 30. So the settlement charges
         // the whole actual cost to `p`.
         for actual in [0, 1, 30, 35] {
             let clock = ManualClock::default();
@@ -474,8 +477,8 @@ fn a_settlement_reports_the_charge_after_a_lapse() {
 #[test]
 fn a_write_after_a_hold_has_expired_forgets_the_hold() {
     run(async {
-        // Each case has the time of the last write in seconds, and the cost that is charged after
-        // the clock has stepped back.
+        // Each case contains the time of the last acquire in seconds, and the cost that the
+        // settlement charges. Before the settlement, the clock steps back to 110 s.
         for (written_at, charged) in [(119, 2), (120, 2), (121, 2)] {
             let clock = ManualClock::default();
             let store = ModelStore::keeping_all(clock.clone());
@@ -495,8 +498,8 @@ fn a_write_after_a_hold_has_expired_forgets_the_hold() {
     });
 }
 
-/// The debt of a bucket at the time of a lapse depends on the refill up to that time, and not on
-/// later charges.
+/// The refund of a lapsed hold depends on the debt of the bucket at the time of the lapse, even if
+/// the store writes the refund later.
 #[test]
 fn a_write_after_a_lapse_records_the_refund_of_that_time() {
     run(async {
@@ -505,7 +508,8 @@ fn a_write_after_a_lapse_records_the_refund_of_that_time() {
         let limiter = limiter(ModelStore::new(clock.clone()), &[policy]);
         let hold = limiter.subject("a").cost(5).hold("x", MINUTE).await.unwrap();
         let ticket = hold.into_ticket().unwrap();
-        // After 60 s, 3 of the 5 tokens have been refilled, and 2 are refunded.
+        // The hold lapses after 60 s. By then, 3 of its 5 tokens have been refilled, so only 2
+        // tokens are refunded.
         clock.advance(Duration::from_secs(100));
         assert!(limiter.acquire("a").await.unwrap().is_allowed());
         clock.advance(Duration::from_secs(10));
@@ -539,13 +543,14 @@ fn a_wait_counts_on_the_lapses_of_a_restored_state() {
     assert_eq!(holds.wait(&policy, 5, 100, forever), forever);
     holds.push(Take::new(50, 7), 2, 300);
     holds.push(Take::new(60, 4), 0, 400);
-    // The lapse at the time 300 refunds a cost of 5, and the lapse at the time 400 refunds the
-    // rest.
+    // The first hold lapses at the time 300, and a cost of 5 is refunded. The second hold lapses at
+    // the time 400, and a cost of 4 is refunded.
     assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
     assert_eq!(holds.wait(&policy, 7, 100, forever), Wait::between(100, 400));
     for number in 0..MAX_COUNTED_LAPSES as u64 {
-        // These holds refund nothing when they lapse. After this number of holds, a wait no longer
-        // counts on the lapse of the second hold.
+        // These holds refund nothing, and lapse after the first hold and before the second hold. A
+        // wait includes the refunds of only the first `MAX_COUNTED_LAPSES` holds that lapse, so it
+        // does not include the refund of the second hold.
         holds.push(Take::new(60, 1), 1, 301 + number);
     }
     assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
@@ -575,8 +580,8 @@ fn a_reset_forgets_past_and_future_lapses() {
 fn the_older_of_two_holds_that_lapse_together_is_refunded_first() {
     run(async {
         let span = Duration::from_micros;
-        // Each case has the first hold, the second hold, and the remaining amount after the hold of
-        // 1 is settled at 1.
+        // Each case contains the first hold, the second hold, and the amount that remains after the
+        // hold `one` was settled at a cost of 1.
         for (first, second, expected) in
             [((1, "one"), (9, "nine"), 99), ((9, "nine"), (1, "one"), 100)]
         {
@@ -588,8 +593,8 @@ fn the_older_of_two_holds_that_lapse_together_is_refunded_first() {
                 let hold = limiter.subject("a").cost(cost).hold(id, span(20)).await.unwrap();
                 tickets.insert(id, hold.ticket().cloned().unwrap());
             }
-            // When the holds lapse, 5 of the 10 tokens have been refilled. The refund of the first
-            // hold reduces the refund of the second.
+            // Both holds lapse after 20 µs, when 5 of the 10 held tokens have been refilled. So
+            // only 5 tokens can be refunded, and the older hold is refunded first.
             clock.advance(span(20));
             limiter.settle(&tickets["one"], [("p", 1)]).await.unwrap();
             assert_eq!(remaining(&limiter, "a").await, [expected], "{first:?}");
@@ -597,8 +602,8 @@ fn the_older_of_two_holds_that_lapse_together_is_refunded_first() {
     });
 }
 
-// This test runs some properties of the conformance suite also in this crate, because the mutation
-// tests of the engine need these properties.
+// The mutation tests of the engine run only the tests of this crate. So this test runs some
+// properties of the conformance suite, which find mutants.
 #[test]
 fn the_engine_refunds_lapsed_holds() {
     let fixture = tidegate_testkit::fixture(ModelStore::new);
@@ -614,8 +619,8 @@ fn the_engine_refunds_lapsed_holds() {
     }
 }
 
-/// A hold can be settled at its full cost. Therefore the recovery time of a state does not assume
-/// that holds lapse.
+/// A hold can be settled at its full cost before it lapses, and then refunds nothing. So the
+/// `reset_after` of a state does not include the refunds of holds that will lapse.
 #[test]
 fn a_recovery_does_not_count_on_lapses() {
     run(async {
@@ -656,8 +661,8 @@ fn the_number_of_open_holds_of_a_subject_is_bounded() {
             assert!(error.to_string().contains(part), "{error}");
         }
         assert_eq!(remaining(&limiter, "a").await, [98, 7], "nothing was charged");
-        // A repeated call is answered, another subject has its own bound, and an acquire does not
-        // count as a hold.
+        // The maximum of open holds applies neither to a repeated call, nor to another subject, nor
+        // to an acquire.
         assert!(hold("second").await.unwrap().ticket().is_some());
         assert!(
             limiter.subject("b").hold("other subject", MINUTE).await.unwrap().ticket().is_some()

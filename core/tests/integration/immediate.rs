@@ -1,5 +1,5 @@
-//! Tests that a layer around a store that answers immediately also answers immediately, and that
-//! the method `answers_immediately` of the layered store returns `true`.
+//! Tests of layers around a store that answers immediately. The layered store must also answer
+//! immediately, and its method `answers_immediately` must return `true`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -27,8 +27,8 @@ const OPERATIONS: [Operation; 10] = [
     Operation::Block { span: HOUR },
 ];
 
-/// Checks that `store` answers immediately when the inner store does, for each mood of the inner
-/// store. The calls are admitted, refused and blocked.
+/// Checks that `store` answers immediately while `inner` answers immediately, with decisions or
+/// with errors. Some of the calls are admitted, some are refused, and some are blocked.
 fn check(inner: &Stub, store: &dyn Store) {
     let policy: Policy = "p: sliding-log 3/1h".parse().unwrap();
     let charges = [Charge::new(&policy, "s").cost(2)];

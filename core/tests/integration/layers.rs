@@ -12,7 +12,7 @@ use tidegate_core::{
 };
 use tidegate_testkit::ModelStore;
 
-/// A layer that overrides no method that has a default.
+/// A layer that overrides only the methods without a default.
 #[derive(Debug, Clone)]
 struct Forward;
 

@@ -1,8 +1,8 @@
-//! The conformance suite over a store with leases.
+//! The conformance suite on a store with leases.
 //!
-//! If no call is hot, the whole suite passes, because the store decides each call. If all calls
-//! that can be leased are leased, only some properties hold: those about one instant, one window or
-//! the used cost.
+//! The first module runs the whole suite on a store that leases no call. The second module runs a
+//! part of the suite on a store that leases every possible call. With leases, a store keeps only
+//! the properties about one instant, one window or the used cost.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -13,7 +13,7 @@ use tidegate_testkit::suite;
 
 use crate::stubs::{Mood, Stub};
 
-// No call is hot, so that the store decides each call.
+// No call is frequent enough for a lease, so the store decides each call.
 tidegate_testkit::conformance!(
     leased,
     fixture: fixture(|clock: ManualClock| {
@@ -94,7 +94,7 @@ eager! {
     the_longest_of_concurrent_blocks_holds,
 }
 
-/// The properties would also hold without leases. So this test checks that the store leases.
+/// The properties would also hold without leases, so this test checks that the store leases.
 #[test]
 fn the_eager_store_leases() {
     use tidegate_core::{Call, Charge, Policy, Store};

@@ -69,7 +69,7 @@ fn each_call_and_each_verdict_is_counted_by_its_outcome() {
             (r#"tidegate_decisions_total{outcome="allowed",policy="login",shadow="false"}"#, 2),
             (r#"tidegate_decisions_total{outcome="denied",policy="login",shadow="false"}"#, 1),
             (r#"tidegate_decisions_total{outcome="blocked",policy="login",shadow="false"}"#, 1),
-            // After the second call, 0 of 2 remain for the policy `login`, and 6 of 10 remain for
+            // After the second call, 0 of 2 remain for the policy `login`, and 8 of 10 remain for
             // the policy `day`.
             (r#"tidegate_near_limit_total{policy="login",shadow="false"}"#, 1),
         ])
@@ -90,7 +90,7 @@ fn held_and_settled_amounts_are_summed_by_policy() {
         assert!(up_to.ticket().is_some());
         limiter.settle_so_far(&ticket, [("p", 10)]).await.unwrap();
         limiter.settle(&ticket, [("p", 25), ("q", 50)]).await.unwrap();
-        // A shadow policy that denies a hold holds nothing.
+        // The shadow policy denies this hold, so the hold charges nothing.
         let shadow = limiter.by("q", "b").cost(91).hold("four", minute).await.unwrap();
         assert!(shadow.ticket().is_some());
     });
@@ -177,7 +177,7 @@ fn b55_every_error_is_in_the_result_and_in_the_metrics() {
     }
     let failed = r#"tidegate_calls_total{operation="acquire",outcome="failed"}"#;
     assert_eq!(recorder.counter(failed), Some(3));
-    // A call without a verdict is not a decision.
+    // A failed call has no verdict, so it does not count as a decision.
     let decided = recorder.counted().into_keys().filter(|s| s.starts_with("tidegate_decisions"));
     assert_eq!(decided.count(), 0);
 }
@@ -264,7 +264,7 @@ fn counters_begin_at_zero_so_that_their_first_event_is_seen() {
     ] {
         assert_eq!(recorder.counter(series), Some(0), "{series}");
     }
-    // An invalid call is never degraded.
+    // A failure policy never decides on an invalid call, so there is no counter for such decisions.
     let mistake = r#"tidegate_degraded_total{answer="failed-open",reason="invalid-call"}"#;
     assert_eq!(recorder.counter(mistake), None);
 }
@@ -411,7 +411,7 @@ fn an_observed_decision_allocates_nothing_and_boxes_no_future() {
             let call = Call::new(Operation::Acquire, &charges);
             assert!(store.decide(call).into_ready().unwrap().unwrap().is_allowed());
         };
-        // The first call looks up the metrics, and the store creates its states.
+        // The first call registers the metrics and creates the states, so it is not measured.
         decide();
         allocation_counter::measure(|| (0..100).for_each(|_| decide())).count_total
     });

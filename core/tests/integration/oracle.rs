@@ -130,8 +130,9 @@ fn a_full_refund_leaves_no_record() {
     }
 }
 
-/// Half a token, in parts of 2^-27, is converted exactly into parts of 2^-25: the product is 2^51.
-/// In parts of 2^-26, the product is 2^52, which is the largest exact product.
+/// Half a token of debt is 2^26 units of the older policy. To convert this debt, the newer policy
+/// multiplies 2^26 by its own units per token, 2^25 or 2^26. The product is 2^51 or 2^52, and 2^52
+/// is the largest exact product.
 #[test]
 fn a_debt_is_converted_exactly_up_to_the_largest_exact_product() {
     let half = 1 << 26;
@@ -150,8 +151,8 @@ fn a_debt_is_converted_exactly_up_to_the_largest_exact_product() {
         assert!(acquire(&older, 2).is_allowed());
         clock.set(Timestamp::from_micros(half));
         assert!(acquire(&older, 1).is_allowed());
-        // The debt is 2.5 tokens. In the bucket of 2 tokens, a token is available after 1.5 tokens
-        // were refilled.
+        // The debt is 2.5 tokens. The new policy has a bucket of 2 tokens, so a token is available
+        // after a refill of 1.5 tokens.
         let wait = Duration::from_micros(parts + wait);
         assert_eq!(acquire(&newer, 1).retry_after(), Some(wait), "in parts of 1/{parts}");
     }
@@ -207,8 +208,8 @@ fn a_long_log_releases_memory_and_a_short_one_keeps_it() {
     let needed = log.len() * 16;
     assert!(log.heap_bytes() < full, "less than a quarter is in use");
     assert!(log.heap_bytes() >= needed * 2 - 64, "the log keeps room to grow");
-    // A log shrinks if less than a quarter of its room is used. Exactly a quarter is not less than
-    // a quarter.
+    // A log shrinks if its records use less than a quarter of its room. At exactly a quarter, it
+    // does not shrink.
     let quarter = u64::try_from(full / 16 / 4).unwrap_or_default();
     for (remaining, is_shrunk) in [(quarter, false), (quarter - 1, true)] {
         let (rule, log) = long_log(1_024);
@@ -216,7 +217,7 @@ fn a_long_log_releases_memory_and_a_short_one_keeps_it() {
         assert_eq!(u64::try_from(log.len()), Ok(remaining + 1));
         assert_eq!(log.heap_bytes() < full, is_shrunk, "{remaining} records remain");
     }
-    // The log also shrinks if a call adds nothing to the log.
+    // A refund adds no record to the log, but also shrinks the log.
     let (rule, log) = long_log(1_024);
     let log = rule.refund(log, 1, HOUR + 823).0.unwrap_or_default();
     assert_eq!(log.len(), 199);

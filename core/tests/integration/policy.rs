@@ -68,7 +68,8 @@ fn b28_a_log_that_may_need_too_many_records_is_an_error_with_a_sufficient_grain(
 fn b33_a_policy_takes_the_finest_tick_at_which_its_products_are_exact() {
     let tick = |text: &str| text.parse::<Policy>().unwrap().rule().tick();
     assert_eq!(tick("sliding-counter 60/1m"), 1);
-    // The largest limit with a tick of 1 µs is 2^52 / 86,400,000,000 µs = 52,124.9.
+    // For a window of a day, the largest limit with a tick of 1 µs is 2^52 / 86,400,000,000 µs =
+    // 52,124.9.
     assert_eq!(tick("sliding-counter 52124/1d"), 1);
     assert_eq!(tick("sliding-counter 52125/1d"), 10);
     assert_eq!(tick("sliding-counter 521250/1d"), 100);
@@ -135,8 +136,8 @@ fn short_and_long_spellings_are_the_same_policy() {
     }
 }
 
-/// A policy is possibly read from a file of another author, and the error message is printed to
-/// terminals and logs.
+/// The text of a policy is possibly from an untrusted file, and terminals and logs show the error
+/// message. So the message must not contain control characters or very long words.
 #[test]
 fn an_error_shows_no_character_that_steers_a_terminal_and_no_long_word_in_full() {
     let long = "x".repeat(1 << 20);
@@ -224,7 +225,7 @@ fn an_error_points_at_the_wrong_word_and_suggests_a_correction() {
         let span = span.unwrap();
         assert!(message.contains(says), "{text}: {message}");
         assert_eq!(&text[span.clone()], wrong, "{text}: {message}");
-        // If the text has the wrong word twice, the error is about the second occurrence.
+        // If the text contains the wrong word twice, the error must point to the second occurrence.
         assert!(wrong.is_empty() || span.start == text.rfind(wrong).unwrap(), "{text}");
     }
 }
@@ -386,8 +387,8 @@ proptest! {
         }
     }
 
-    /// Stores compare the states of policies in three ways. The results of all three ways must be
-    /// equal.
+    /// Stores compare the states of two policies by `shares_state_with`, by the text of the state
+    /// names, or by the hashes of the state names. The three comparisons must agree.
     #[test]
     fn policies_share_states_exactly_if_their_state_names_are_equal(
         one in state_name_policies(),

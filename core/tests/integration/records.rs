@@ -14,14 +14,14 @@ use tidegate_core::{
     Policy, Timestamp,
 };
 
-/// The records of the states, by the index of the charge. All charges have different states. The
-/// engine is allowed to create a record only after it has requested room for the record.
+/// A store for tests with one record per charge, by the index of the charge. The store panics if
+/// the engine creates a record without a request for room.
 #[derive(Debug, Default)]
 struct Spy {
     records: BTreeMap<usize, Record>,
     policies: Vec<Policy>,
     has_room: bool,
-    /// The indices for which room was requested. The next field contains the indices of the updated
+    /// The indices for which room was requested. `updated` contains the indices of the updated
     /// records.
     requested: Vec<usize>,
     updated: Vec<usize>,
@@ -104,13 +104,13 @@ fn room_is_requested_only_for_records_that_are_created() {
     assert_eq!(spy.decide(Operation::Acquire, &[0, 0], 0).1, nothing);
     assert_eq!(spy.decide(Operation::Acquire, &[0, 1], 0).1, [vec![1], vec![1]]);
     assert_eq!(spy.decide(Operation::Acquire, &[1, 1], 0).1, [vec![0, 1], vec![0, 1]]);
-    // The second policy denies, so that only its block is written. A cost that can never be
-    // admitted writes no block.
+    // The refusal of a cost above the limit writes no block. The refusal of a lower cost writes
+    // only the block of the second policy, which denied.
     assert_eq!(spy.decide(Operation::Acquire, &[1, 3], 0).1, nothing);
     assert_eq!(spy.decide(Operation::Peek, &[1, 1], 0).1, nothing);
     assert_eq!(spy.decide(Operation::Acquire, &[1, 1], 0).1, [vec![1], vec![1]]);
     assert_eq!(spy.decide(Operation::Acquire, &[1, 1], 1).1, nothing);
-    // A cost of zero is not refunded.
+    // A refund with a cost of zero updates no record.
     assert_eq!(spy.decide(Operation::Refund, &[0, 1], 2).1, [vec![], vec![1]]);
     assert_eq!(spy.decide(Operation::Refund, &[1, 0], 2).1, [vec![], vec![0]]);
     assert_eq!(spy.records.len(), 1);
@@ -191,7 +191,8 @@ fn a_reservation_is_bounded_by_its_wait_and_by_the_exact_numbers() {
         let retry = decision.verdicts()[0].retry_after().unwrap();
         assert_eq!(retry.is_zero(), wait.is_some());
     }
-    // No other algorithm supports reservations, regardless of the wait.
+    // Only buckets support reservations. Other algorithms reject a reservation, regardless of its
+    // wait.
     for text in ["p: fixed-window 1/1s", "p: sliding-log 1/1s", "p: sliding-counter 1/1s"] {
         let window = policy(text);
         let mut spy = Spy::new(&[&window]);
@@ -200,8 +201,8 @@ fn a_reservation_is_bounded_by_its_wait_and_by_the_exact_numbers() {
         let error = engine::decide(&call, Timestamp::EPOCH, &mut spy).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
     }
-    // The sum of two of these costs is within the exact numbers. With a third cost, the sum is not
-    // exact, although its wait would be short enough.
+    // Each cost is 2^51, and a debt above 2^52 would not be exact. So a third reservation is
+    // denied, although its wait would be short enough.
     for text in [
         "p: token-bucket 1000/1us burst 2251799813685248",
         "p: token-bucket 1000/1us burst 2251799813685248 by-interval",
@@ -237,8 +238,8 @@ fn a_record_has_its_parts_and_its_size() {
     let beyond = Record::restore(&anchored, None, Some(MAX_EXACT)).unwrap();
     assert_eq!((beyond.recovers_at(), beyond.recovers_at_micros()), (None, MAX_EXACT));
 
-    // The state of a log is boxed, and begins with room for four records of a time and a total
-    // each.
+    // The state of a new log is on the heap, with room for four records. Each record has a time and
+    // a total.
     let log = policy("p: sliding-log 9/10s");
     let boxed = size_of::<sliding_log::State>();
     assert_eq!(Record::growth(None, &log), boxed + 4 * 16);
@@ -296,7 +297,8 @@ fn a_full_undo_leaves_no_record() {
         let _ = spy.decide(undo, &[1], 1);
         assert!(spy.records.is_empty(), "{text}");
         if text.contains("burst") {
-            // One token of the charge has been refilled, and the undo refunds the other two tokens.
+            // The bucket has refilled one of the three charged tokens, and the undo refunds the
+            // other two.
             let _ = spy.decide(Operation::Acquire, &[3], 0);
             let _ = spy.decide(undo, &[2], 10 * SECOND);
             assert!(spy.records.is_empty(), "{text}");
@@ -304,18 +306,19 @@ fn a_full_undo_leaves_no_record() {
     }
 }
 
-/// If an undo undoes nothing, neither the policy of the record nor an ended block changes.
+/// An undo without a matching charge changes neither the policy of the record nor an ended block.
 #[test]
 fn an_undo_of_nothing_leaves_the_record_as_it_is() {
     for (older, newer, charged, undone, now) in [
         ("p: fixed-window 5/10s anchored", "p: fixed-window 6/10s anchored", 20, 5, 21),
         ("p: sliding-log 5/10s", "p: sliding-log 6/10s", 20, 19, 21),
-        // In the next three cases, the undo contains a time in the previous, the current or the
-        // next window, and the charge was made in another window.
+        // In the next three cases, the time of the charge and the time that the undo names are in
+        // two different windows of 10 s, such as 21 s and 19 s.
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 19, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 19, 21, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 35, 22),
-        // Since the charge, more has been refilled than was charged.
+        // From 5 s, the time that the undo names, to the charge at 20 s, the bucket has refilled 3
+        // tokens, which is the whole cost. So the undo refunds nothing.
         ("p: token-bucket 1/5s burst 5", "p: token-bucket 1/5s burst 6", 20, 5, 21),
         (
             "p: token-bucket 1/5s burst 5 by-interval",

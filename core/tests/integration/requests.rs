@@ -53,7 +53,6 @@ fn each_policy_is_charged_for_its_own_subject_and_cost_or_none_is() {
             .map(|verdict| verdict.name())
             .collect();
         assert_eq!(refusing, ["user"]);
-        // The request that was acquired can also be peeked and refunded.
         assert_eq!(remaining(request.refund().await.unwrap().decision()), expected(2, 60, 8));
         assert_eq!(remaining(&request.peek().await.unwrap()), expected(2, 60, 8));
         // The subject of the request is the number 7. A charge with the text "7" as its subject
@@ -185,7 +184,7 @@ fn two_different_policies_with_one_state_on_one_subject_are_an_error() {
         let other = parse("user: gcra 2/1s burst 5");
         let error = limiter.by("user", "a").by(&other, "a").acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidCall);
-        // Two subjects, such as the two ends of a message, have separate states.
+        // Two charges for different subjects use different states.
         assert!(limiter.by("user", "a").by("user", "b").acquire().await.unwrap().is_allowed());
         assert!(limiter.by("user", "a").by(&other, "b").acquire().await.unwrap().is_allowed());
     });
@@ -206,7 +205,8 @@ fn parts_of_subjects_do_not_collide_in_a_store() {
     });
 }
 
-/// Random acquires, and then a peek. The test checks the `next_after` of the peek.
+/// A case of a property test: random acquires, and then a peek. The test checks the `next_after` of
+/// the peek.
 #[derive(Debug, Clone)]
 struct Usage {
     policy: Policy,
@@ -245,7 +245,8 @@ proptest! {
             prop_assert_eq!(next, Duration::ZERO);
             return Ok(());
         }
-        // The test cannot observe a refill after the last possible time.
+        // A refill after `Timestamp::MAX` cannot be observed, because the clock cannot advance
+        // beyond this time.
         prop_assume!(start.saturating_add(next) < Timestamp::MAX);
         let is_exact = !matches!(usage.policy.rule(), tidegate_core::engine::Rule::SlidingLog(_) | tidegate_core::engine::Rule::SlidingCounter(_));
         let tick = Duration::from_micros(usage.policy.rule().tick());

@@ -381,8 +381,8 @@ impl Records for OneRecord {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-    /// Every record that can be restored must allow decisions without overflow, under its own
-    /// policy and under another policy.
+    /// No decision on a restored record must overflow. The record is decided under its own policy
+    /// and under another policy.
     #[test]
     fn a_decision_on_a_restored_record_never_panics(
         state in any_state(),
@@ -416,7 +416,7 @@ proptest! {
                     let mut records = OneRecord(Some(record.clone()));
                     let _ = engine::decide(&Call::new(operation, &charges), now, &mut records);
                     if let Some(record) = &records.0 {
-                        // The record after the call can be stored again.
+                        // The record after the call can also be stored and restored.
                         prop_assert_eq!(&Row::new(record, false).record(), record);
                     }
                 }

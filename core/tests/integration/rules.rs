@@ -64,13 +64,14 @@ fn a_log_is_equal_to_another_with_the_same_records() {
     assert_eq!((log(&[]).len(), log(&[]).is_empty(), log(&[]).heap_bytes()), (0, true, 0));
 }
 
-/// The running totals of a log wrap around, and only the differences of these totals count. A log
-/// that is never idle for years has totals that wrap around.
+/// A log keeps running totals of its costs. If a log is in use for years, its totals wrap around.
+/// Only the differences of the totals count.
 #[test]
 fn a_log_whose_totals_wrap_around_decides_as_one_whose_totals_do_not() {
     let Rule::SlidingLog(rule) = rule("sliding-log 10/20us") else { panic!("not a sliding log") };
     for raised_by in [u64::MAX - 20, u64::MAX - 5, u64::MAX - 4, u64::MAX - 2, u64::MAX] {
-        // The record at 0 has expired, so that the remaining records begin at a total other than 0.
+        // The log `raised` begins with a record that raises its totals by `raised_by` and expires
+        // before the first `take`. So the two logs have equal records but different totals.
         let mut plain: Option<Box<sliding_log::State>> = None;
         let mut raised = Some(Box::new([(0, raised_by)].into_iter().collect()));
         for (now, cost) in [(20, 3), (22, 1), (25, 4), (41, 2), (42, 1), (46, 5)] {
@@ -165,7 +166,8 @@ fn only_buckets_can_reserve_and_an_ended_state_has_recovered() {
     let Rule::SlidingCounter(counter) = rule("sliding-counter 5/10us") else {
         panic!("not a sliding counter")
     };
-    // The previous window has no weight any more, and nothing was charged in the current window.
+    // The window that ends at 10 has a cost of 0. The previous window has a cost of 3, which does
+    // not count any more from the time 10 on.
     let state = sliding_counter::State::new(10, 3, 0);
     for now in [10, 19, 20, 30] {
         assert_eq!(counter.level(Some(&state), now), Level::new(5, now));

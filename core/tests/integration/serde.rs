@@ -22,8 +22,8 @@ fn a_policy_is_serialized_as_its_text() {
         let json = serde_json::to_string(&policy).unwrap();
         assert_eq!(json, format!("{text:?}"));
         assert_eq!(serde_json::from_str::<Policy>(&json).unwrap(), policy);
-        // A reader cannot lend its text to the parser. So the policy must be parsed from an owned
-        // string.
+        // `from_reader` cannot lend a `&str` of its input. So a policy must also be parsed from a
+        // string that serde owns.
         assert_eq!(serde_json::from_reader::<_, Policy>(json.as_bytes()).unwrap(), policy);
     }
 }

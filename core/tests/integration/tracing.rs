@@ -266,12 +266,13 @@ fn a_store_that_fails_now_and_then_does_not_log_a_line_per_call() {
             assert_eq!(acquire(&store).await.unwrap(), call % 2 == 0);
             clock.advance(Duration::from_millis(10));
         }
-        // In 20 s, two outages are logged. The second report counts all decisions of the failure
-        // policy since the first report.
+        // The test takes 20 s, and an outage is logged at most every 10 s, so two outages are
+        // logged. The last line counts all degraded decisions since the end of the first outage.
         let lines = log.take();
         assert_eq!(lines.len(), 4, "{lines:?}");
         assert_eq!(lines[3], "INFO message=the store decides again decisions=500");
-        // A long outage is logged even if it began too soon after the previous outage.
+        // A long outage is logged, even if it began less than 10 s after the previous outage was
+        // logged.
         stub.set(Mood::Down(ErrorKind::Busy));
         for _ in 0..20 {
             acquire(&store).await.unwrap();
@@ -281,8 +282,7 @@ fn a_store_that_fails_now_and_then_does_not_log_a_line_per_call() {
     });
 }
 
-/// A foreign value affects only one subject. If this were an outage, each call for the subject
-/// would log a line.
+/// A foreign value affects only one subject. So it is not an outage, and no line is logged.
 #[test]
 fn a_foreign_value_under_one_key_is_not_an_outage() {
     logged(|log, stub, clock| async move {

@@ -231,7 +231,8 @@ fn next_after_is_the_time_of_the_next_refill() {
     ] {
         assert_eq!(next_after(&window, verdict), micros(next), "{verdict:?}");
     }
-    // In a bucket, all missing tokens except the last token are available one refill earlier.
+    // A bucket refills its missing tokens one after another. `reset_after` is the time of the last
+    // token, and `next_after` is the time of the first token.
     let bucket = policy("token-bucket 1/1s burst 9");
     for (verdict, next) in [
         (allowed(), 1_000_000),
@@ -243,28 +244,31 @@ fn next_after_is_the_time_of_the_next_refill() {
     ] {
         assert_eq!(next_after(&bucket, verdict), micros(next), "{verdict:?}");
     }
-    // Six tokens are missing from this bucket. A token has two units, and three units are refilled
-    // per microsecond.
+    // This bucket refills 1.5 tokens per microsecond, and 6 tokens are missing. So `remaining`
+    // grows by one token after 1 µs.
     let fast = policy("token-bucket 3/2us burst 9");
     let missing_6 = |reset| verdict(Outcome::Allowed, 3, Some(Duration::ZERO), reset);
     assert_eq!(next_after(&fast, missing_6(4)), micros(1));
-    // With ticks of 10 µs, five tokens are refilled in 5/7 of a day.
+    // This bucket has ticks of 10 µs, and 6 tokens are missing. `reset_after` is the time of the
+    // sixth token. The five tokens after the first take 5/7 of a day, which is 61,714,285,710 µs
+    // when rounded down to a tick.
     let coarse = policy("token-bucket 7/1d burst 52125");
     let missing_6 = Verdict::new(Outcome::Allowed, 52_125)
         .with_remaining(52_119)
         .with_reset_after(micros(74_057_142_860));
     assert_eq!(next_after(&coarse, missing_6), micros(74_057_142_860 - 61_714_285_710));
-    // In a bucket by intervals with six missing tokens, five tokens are available after two of
-    // three periods.
+    // This bucket refills 2 tokens at the end of each second, and 6 tokens are missing. So three
+    // refills are needed. The last refill is after 2.5 s, so the first is after 0.5 s.
     let intervals = policy("token-bucket 2/1s burst 9 by-interval");
     let missing_6 = verdict(Outcome::Allowed, 3, Some(Duration::ZERO), 2_500_000);
     assert_eq!(next_after(&intervals, missing_6), micros(500_000));
-    // Each shard has its own bucket, so that the next refill of the sum of all buckets is unknown.
+    // Each shard has its own bucket, so the time of the next refill is unknown. `next_after` then
+    // equals `reset_after`.
     let sharded = policy("token-bucket 9/9s burst 9 shards 3");
     assert_eq!(next_after(&sharded, allowed()), micros(5_000_000));
 }
 
-/// A store that answers each call with the next of these verdicts.
+/// A store that answers each call with the next verdict of a list.
 #[derive(Debug)]
 struct Given(Mutex<Vec<Verdict>>);
 

@@ -1,5 +1,5 @@
-//! The API of a small shop, with limits by address, by user and for all requests together, in one
-//! decision.
+//! The API of a small shop. One decision applies three limits: by address, by user, and for all
+//! requests together.
 
 pub mod limits;
 pub mod shop;
@@ -17,7 +17,7 @@ use tidegate_http::subject::ClientAddress;
 use tidegate_redis::Store;
 use tower_http::cors::{Any, CorsLayer};
 
-/// Returns the application, with its limits in `store`.
+/// Returns the application. The states of its limits are in `store`.
 ///
 /// # Errors
 ///
@@ -27,14 +27,14 @@ pub fn app(
     client: ClientAddress,
     metrics: PrometheusHandle,
 ) -> Result<Router, Box<dyn Error>> {
-    // In axum, the last `.layer(…)` call adds the outermost layer. CORS is outside of the limits,
-    // so that scripts can read a response with status 429, and preflight requests are not counted.
-    // Authentication is outside too, so that users can be counted. It admits requests without a
-    // user, which are counted by address.
+    // In axum, the last `.layer(…)` call adds the outermost layer. The CORS layer is outside of the
+    // limits, so that scripts can read a response with status 429, and preflight requests are not
+    // counted. The authentication layer is also outside, because the limits count by user. It
+    // admits requests without a user, and the limits count these requests by address.
     let api = shop::routes()
         .layer(limits::layer(store, client)?)
         .layer(middleware::from_fn_with_state(users::Users::new()?, users::identify))
         .layer(CorsLayer::new().allow_origin(Any).expose_headers(EXPOSED));
-    // Routes that are added after a layer are outside of the layer.
+    // The layers do not apply to `/metrics`, because this route is added after them.
     Ok(api.route("/metrics", get(move || ready(metrics.render()))))
 }

@@ -9,8 +9,8 @@ use tidegate_redis::{Limiter, Store, Subject};
 
 use crate::users::User;
 
-/// Returns a layer with limits by address, by user and for all requests together, in one decision.
-/// Either all limits are charged, or none.
+/// Returns a layer with limits by address, by user and for all requests together. One decision
+/// charges all these limits, or none.
 ///
 /// # Errors
 ///
@@ -23,7 +23,7 @@ pub fn layer<S: Store>(
         store,
         [
             "ip: token-bucket 10/1s burst 20".parse()?,
-            "user: token-bucket 1/1s burst 10".parse()?, // replaced by the plan of the user
+            "user: token-bucket 1/1s burst 10".parse()?, // the user's plan replaces this policy
             "everybody: token-bucket 2000/1s".parse()?,
         ],
     )?;

@@ -1,4 +1,5 @@
-//! Serves the shop. `REDIS_URL`, `TRUSTED_PROXIES` and `LISTEN` are its settings: see README.md.
+//! Serves the shop. README.md describes its environment variables `REDIS_URL`, `TRUSTED_PROXIES`
+//! and `LISTEN`.
 
 use std::env;
 use std::error::Error;
@@ -17,7 +18,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let listen = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
     let store = store()?;
-    store.ready().await?; // a wrong URL or password fails now, and not as an outage later
+    store.ready().await?; // a wrong URL or password ends the program here
     let app = app(store, client()?, metrics)?;
 
     let listener = TcpListener::bind(listen).await?;
@@ -26,7 +27,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns a memory store, or a store on Redis that tolerates an outage.
+/// Returns a memory store, or a store on Redis. While Redis is down, the store on Redis enforces a
+/// third of each limit in the memory of this process.
 fn store() -> Result<Arc<dyn Store>, Box<dyn Error>> {
     let Ok(url) = env::var("REDIS_URL") else {
         return Ok(Arc::new(MemoryStore::new().observed()));

@@ -16,12 +16,12 @@ use tidegate_redis::{Policy, PolicyError};
 pub struct User {
     /// The id of the user, which is never reused for another user.
     pub id: u64,
-    /// The limit of the user. All plans have the same name, so that the usage is kept after an
-    /// upgrade.
+    /// The limit of the user. The policies of all plans have the same name, so that the usage of a
+    /// user is kept when the plan changes.
     pub plan: Policy,
 }
 
-/// The users by their tokens. A real shop stores them in a database.
+/// The users, indexed by their tokens. A real shop stores them in a database.
 #[derive(Debug, Clone)]
 pub struct Users(Arc<HashMap<&'static str, User>>);
 
@@ -39,7 +39,7 @@ impl Users {
     }
 }
 
-/// Puts the user into the extensions of the request, if it has a valid token.
+/// Puts the user into the extensions of the request, if the request has a valid token.
 pub async fn identify(State(users): State<Users>, mut request: Request, next: Next) -> Response {
     let token = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let user = token.and_then(|token| users.0.get(token.strip_prefix("Bearer ")?)).cloned();
@@ -49,7 +49,8 @@ pub async fn identify(State(users): State<Users>, mut request: Request, next: Ne
     next.run(request).await
 }
 
-/// Handlers that take a [`User`] refuse requests without a user.
+/// If a handler takes a [`User`] as an argument, a request without a user is refused with status
+/// 401.
 impl<S: Sync> FromRequestParts<S> for User {
     type Rejection = StatusCode;
 

@@ -1,4 +1,4 @@
-//! Starts the program with one command, with limits in memory and on Redis.
+//! Starts the program as a separate process, and tests its limits in memory and on Redis.
 
 mod client;
 
@@ -10,7 +10,7 @@ use tidegate_test_servers::Redis;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-/// Starts the program on a free port. It ends when the child is dropped.
+/// Starts the program on a free port. The program ends when the returned `Child` is dropped.
 async fn start(settings: &[(&str, &str)]) -> (Child, Client) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-example-axum"));
     program.env_remove("REDIS_URL").env("LISTEN", "127.0.0.1:0").envs(settings.iter().copied());
@@ -21,8 +21,8 @@ async fn start(settings: &[(&str, &str)]) -> (Child, Client) {
     (child, Client(address))
 }
 
-/// Sends 40 requests of a user with a limit of 1 per second and a burst of 10. Returns the number
-/// of admitted requests, and the maximum number if the processes share the limit.
+/// Sends 40 requests of a user whose limit is 1 request per second with a burst of 10. Returns the
+/// number of admitted requests, and the maximum number that one shared limit admits in this time.
 async fn admitted(clients: &[Client]) -> (u64, u64) {
     let start = Instant::now();
     let mut admitted = 0;

@@ -17,7 +17,8 @@ use tokio::net::TcpListener;
 static METRICS: LazyLock<PrometheusHandle> =
     LazyLock::new(|| PrometheusBuilder::new().install_recorder().unwrap());
 
-/// Starts the shop. It trusts this machine as a proxy, so that a test can use any address.
+/// Starts the shop. The shop trusts this machine as a proxy, so that a test can send any client
+/// address in `X-Forwarded-For`.
 async fn shop() -> (Client, ManualClock) {
     let metrics = METRICS.clone();
     let clock = ManualClock::default();
@@ -48,7 +49,8 @@ async fn an_address_has_a_burst_and_then_a_rate() {
     assert_eq!(refused.field("retry-after"), Some("1"));
     assert_eq!(refused.field("content-type"), Some("application/problem+json"));
     assert!(refused.body.contains(r#""violated-policies":["ip"]"#), "{}", refused.body);
-    // No path bypasses the limit, and an exempt path is never refused.
+    // The limit also applies to a path that does not exist. It does not apply to the exempt path
+    // `/health`.
     assert_eq!(client.get("/nothing", &[]).await.status, 429);
     assert_eq!(client.get("/health", &[]).await.status, 200);
     clock.advance(Duration::from_millis(100));
@@ -61,7 +63,8 @@ async fn a_forged_address_is_no_way_around_the_limit() {
     let (client, _) = shop().await;
     let mut admitted = 0;
     for number in 0..30 {
-        // A proxy appends the address of its client to the field that the client sent.
+        // The client forges the first address of the field. The proxy appends the client's real
+        // address, 203.0.113.9.
         let forged = format!("198.51.100.{number}, 203.0.113.9");
         let response = client.get("/items", &[("X-Forwarded-For", &forged)]).await;
         admitted += usize::from(response.status == 200);
@@ -82,7 +85,8 @@ async fn users_have_the_limits_of_their_plans() {
         }
     }
     clock.advance(Duration::from_secs(5));
-    // An order costs 5, and Bob has 5 again. An order that fails with a server error costs nothing.
+    // After 5 s, Bob's bucket has 5 tokens, which is the cost of one order. The order that fails
+    // with a server error is refunded.
     let bob = ("Authorization", "Bearer bob");
     assert_eq!(client.send("POST", "/orders/3", &[bob]).await.status, 503);
     assert_eq!(client.send("POST", "/orders/1", &[bob]).await.status, 201);

@@ -9,19 +9,20 @@ use axum::response::{IntoResponse, Response};
 /// The account of a key.
 #[derive(Debug, Clone, Copy)]
 pub struct Account {
-    /// The name of the key, which differs from its secret. The name becomes a part of the keys in
-    /// the store.
+    /// The name of the API key. It is not the secret, because the name becomes a part of the keys
+    /// in the store.
     pub key: &'static str,
-    /// The user who created the key.
+    /// The user who created the API key.
     pub user: &'static str,
     /// The team of the user.
     pub team: &'static str,
-    /// The tenant. All limits of one decision have the same tenant, so that their states are in one
-    /// slot of a cluster.
+    /// The organization of the user, which is the tenant. All limits of one decision have the same
+    /// tenant, so that their states are in one slot of a cluster.
     pub organization: &'static str,
 }
 
-/// The accounts by their keys. A real gateway stores them in a database.
+/// The accounts, indexed by the secrets of their API keys. A real gateway stores them in a
+/// database.
 const KEYS: [(&str, Account); 4] = [
     ("sk-alice-laptop", account("alice/laptop", "alice", "search")),
     ("sk-alice-ci", account("alice/ci", "alice", "search")),
@@ -33,7 +34,8 @@ const fn account(key: &'static str, user: &'static str, team: &'static str) -> A
     Account { key, user, team, organization: "acme" }
 }
 
-/// Puts the account into the extensions of the request. Refuses a request without a valid key.
+/// Puts the account of the API key into the extensions of the request. Refuses a request without a
+/// valid API key.
 pub async fn identify(mut request: Request, next: Next) -> Response {
     let secret = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let secret = secret.and_then(|value| value.strip_prefix("Bearer "));

@@ -1,5 +1,5 @@
-//! A gateway for a language model. It limits requests, tokens and spend, by key, user and team, in
-//! one decision.
+//! A gateway for a language model. One decision limits the requests, tokens and spend of an API
+//! key, of its user and of the user's team.
 
 pub mod accounts;
 pub mod limits;
@@ -18,8 +18,8 @@ use tidegate_redis::{Estimator, Limiter, Store};
 
 use crate::proxy::Gateway;
 
-/// Returns the gateway for the model at `url`, with the limits of [`limits::policies`], or with
-/// other limits of the same names.
+/// Returns the gateway for the model at `url`. `limiter` has the policies of [`limits::policies`],
+/// or other policies with the same names.
 ///
 /// # Errors
 ///
@@ -31,8 +31,9 @@ pub fn app<S: Store + 'static>(
 ) -> Result<Router, Box<dyn Error>> {
     let estimator = Arc::new(estimator);
     let gateway = Gateway::new(url, Arc::clone(&estimator));
-    // In axum, the last `.layer(…)` call adds the outermost layer. The account is known before the
-    // prompt is read, and both are known before the limits are decided.
+    // In axum, the last `.layer(…)` call adds the outermost layer. So `accounts::identify` first
+    // finds the account, then `prompt::read` reads the prompt, and then the layer of the limits
+    // decides.
     Ok(Router::new()
         .route("/v1/chat/completions", post(proxy::complete))
         .with_state(gateway)

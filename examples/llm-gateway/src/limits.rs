@@ -1,5 +1,5 @@
-//! The limits: requests and tokens per minute, and tokens and spend per day, each by key, user and
-//! team.
+//! The limits of an API key, of a user and of a team: requests and tokens per minute, and tokens
+//! and spend per day.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,12 +11,13 @@ use tidegate_redis::{Limiter, Policy, PolicyError, Store, Subject};
 use crate::accounts::Account;
 use crate::prompt::Estimate;
 
-/// The time for which a request holds its estimate. The layer extends it while an answer streams.
+/// The time for which a request holds its estimate. The layer extends this time while an answer
+/// streams.
 pub const ANSWER: Duration = Duration::from_secs(300);
 
-/// Returns the limits of a key, of a user and of a team. `max-hold` refuses a request whose
-/// estimate is more than a share of the limit. `refund-lapsed` refunds the estimates of a gateway
-/// that was killed, once [`ANSWER`] is over.
+/// Returns the policies of an API key, of a user and of a team. With `max-hold 1/2`, a policy
+/// refuses a request whose estimate exceeds half of the limit. If a gateway is killed, the store
+/// refunds its open estimates after the time [`ANSWER`], because of `refund-lapsed`.
 ///
 /// # Errors
 ///
@@ -39,8 +40,8 @@ pub fn policies() -> Result<Vec<Policy>, PolicyError> {
     texts.iter().map(|text| text.parse()).collect()
 }
 
-/// Returns the layer, which decides on all limits together. It holds the estimates under all
-/// limits, or under none.
+/// Returns a layer that decides on all limits together. The layer holds the estimate of a request
+/// under all limits, or under none.
 ///
 /// # Errors
 ///

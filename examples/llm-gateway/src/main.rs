@@ -1,5 +1,5 @@
-//! Serves the gateway. `MODEL_URL`, `REDIS_URL`, `LISTEN` and `GRACE_SECONDS` are its settings: see
-//! README.md.
+//! Serves the gateway. README.md describes its environment variables `MODEL_URL`, `REDIS_URL`,
+//! `LISTEN` and `GRACE_SECONDS`.
 
 use std::env;
 use std::error::Error;
@@ -13,7 +13,8 @@ use tidegate_redis::{Breaker, Estimator, Limiter, RedisStore, Share, Store, Stor
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-/// The maximum time for settling the answers that are cut when the program ends.
+/// The maximum time that the program waits at its end, until the holds of all cut answers are
+/// settled.
 const SETTLE: Duration = Duration::from_secs(10);
 
 #[tokio::main]
@@ -26,17 +27,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Err(_) => model::start().await?,
     };
     let store = store()?;
-    store.ready().await?; // a wrong URL or password fails now, and not as an outage later
+    store.ready().await?; // a wrong URL or password ends the program here
     let limiter = Limiter::new(store, limits::policies()?)?;
-    // 9 of 10 answers of a model are within its estimate. The estimate for an unknown model is
-    // 1,000 tokens.
+    // The estimator learns from the answers of each model. Its estimate for a model covers 9 of 10
+    // answers. For an unknown model, the estimate is 1,000 tokens.
     let app = app(limiter.clone(), model, Estimator::new(Share::new(9, 10)?, 1_000))?;
 
     let listener = TcpListener::bind(listen).await?;
     println!("http://{}", listener.local_addr()?);
     serve(listener, app, stop, grace).await;
-    // Tasks settle the answers that were cut. Without this wait, the tasks would end with the
-    // program.
+    // Tasks settle the holds of the answers that were cut. The program waits for these tasks,
+    // because they would end with the program.
     if timeout(SETTLE, limiter.guards_settled()).await.is_err() {
         return Err(
             "some estimates stay charged until they lapse; the store did not settle them".into()
@@ -52,8 +53,9 @@ fn grace() -> Result<Duration, String> {
     parsed.map_err(|_| format!("GRACE_SECONDS is `{seconds}`; it must be a whole number"))
 }
 
-/// Returns a memory store, or a store on Redis. While Redis is down, requests are refused, because
-/// separate budgets of the processes would not bound the spend.
+/// Returns a memory store, or a store on Redis. While Redis is down, the store on Redis refuses all
+/// requests. With a fallback in memory, each process would have its own budget, and nothing would
+/// bound the total spend.
 fn store() -> Result<Arc<dyn Store>, Box<dyn Error>> {
     let Ok(url) = env::var("REDIS_URL") else { return Ok(Arc::new(MemoryStore::new())) };
     Ok(Arc::new(RedisStore::new(&url)?.breaker(Breaker::new()).or_fail_closed()))

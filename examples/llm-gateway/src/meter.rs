@@ -8,10 +8,10 @@ use tidegate_redis::Estimator;
 
 use crate::prompt::{Prompt, count, price};
 
-/// The maximum length of a line. Longer lines are not parsed.
+/// The maximum length of a line of the stream, in bytes. Longer lines are ignored.
 const MAX_LINE: usize = 1 << 16;
 
-/// Parses the pieces of an answer, and reports the usage of the answer.
+/// A meter that parses the pieces of an answer and reports the usage of the answer.
 #[derive(Debug)]
 pub struct Meter {
     usage: Usage,
@@ -19,8 +19,8 @@ pub struct Meter {
     model: String,
     prompt_tokens: u64,
     answer_tokens: u64,
-    /// The unfinished line at the end of the last piece. An event can be spread over several
-    /// pieces.
+    /// The unfinished line at the end of the last piece of the answer. An event can be spread over
+    /// several pieces.
     line: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ impl Meter {
         meter
     }
 
-    /// Parses a piece of a stream of server-sent events.
+    /// Parses a piece of an answer, which is a stream of server-sent events.
     pub fn read(&mut self, data: &[u8]) {
         for &byte in data {
             if byte != b'\n' {
@@ -53,13 +53,13 @@ impl Meter {
         }
     }
 
-    /// Parses an event of a stream, or a whole answer.
+    /// Parses an event of a stream, or a whole answer that does not stream.
     pub fn read_event(&mut self, event: &Value) {
         let text = event["choices"][0]["delta"]["content"].as_str();
         if let Some(text) = text {
             self.answer_tokens += count(text);
         }
-        // At the end, the model sends the exact numbers.
+        // The last event of the model contains the exact numbers of tokens.
         if let (Some(prompt), Some(answer)) =
             (event["usage"]["prompt_tokens"].as_u64(), event["usage"]["completion_tokens"].as_u64())
         {

@@ -1,12 +1,12 @@
-//! A stub of a model with OpenAI's API. The last number in the prompt is the number of words in its
-//! answer.
+//! A stub of a model with OpenAI's API. The last number in the prompt is the number of words in the
+//! stub's answer: the answer to "write 12" has 12 words.
 //!
-//! The name of the model selects its behavior:
+//! The field `model` of a request selects the behavior of the stub:
 //!
 //! * `stub` answers immediately.
 //! * `stub-slow` sends a word every 50 ms.
 //! * `stub-fails` answers with status 500.
-//! * `stub-breaks` closes the connection after its words.
+//! * `stub-breaks` closes the connection after the last word.
 //! * `stub-stalls` never ends its answer.
 
 use std::io;
@@ -24,10 +24,11 @@ use tokio::net::TcpListener;
 
 use crate::prompt::count;
 
-/// The tokens that the chat format adds to a prompt. Only the model knows this number.
+/// The number of tokens that the chat format adds to a prompt. The gateway does not know this
+/// number.
 pub const FORMAT_TOKENS: u64 = 3;
 
-/// Starts the stub on a free port. Returns the URL of its completions.
+/// Starts the stub on a free port. Returns the URL of its endpoint for completions.
 ///
 /// # Errors
 ///
@@ -73,7 +74,7 @@ async fn complete(Json(request): Json<Value>) -> response::Response {
     let last = stream::iter(last.map(Ok));
     match &*model {
         "stub-breaks" => sent(words.chain(stream::once(async {
-            // During this pause, the client receives most of the words.
+            // The pause gives the client time to receive most of the words before the error.
             tokio::time::sleep(Duration::from_millis(100)).await;
             Err(io::Error::other("broken"))
         }))),

@@ -14,7 +14,7 @@ use tidegate_redis::Estimator;
 /// The maximum size of a request's body.
 const MAX_BODY: usize = 1 << 20;
 
-/// The data of a request for the handler.
+/// The data that the handler needs from a request.
 #[derive(Debug, Clone)]
 pub struct Prompt {
     /// The model.
@@ -35,7 +35,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Returns the estimate of a request that was read.
+    /// Returns the estimate that [`read`] has put into the extensions of the request.
     #[must_use]
     pub fn from_request(request: &Parts) -> Self {
         request.extensions.get().copied().unwrap_or_default()
@@ -49,7 +49,8 @@ pub fn price(prompt_tokens: u64, answer_tokens: u64) -> u64 {
     prompt_tokens.saturating_add(answer_tokens.saturating_mul(4))
 }
 
-/// Counts tokens. This function replaces the tokenizer of the model: each word is one token.
+/// Counts the tokens of a text. Each word counts as one token, because this example has no
+/// tokenizer.
 #[must_use]
 pub fn count(text: &str) -> u64 {
     u64::try_from(text.split_whitespace().count()).unwrap_or(u64::MAX)
@@ -69,7 +70,8 @@ pub async fn read(
     let Some((prompt, max_tokens)) = parse(body) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    // The estimate is the usual maximum of this model's answers, and at most the client's maximum.
+    // The estimator returns the usual maximum length of this model's answers, and at most the
+    // `max_tokens` of the request.
     let answer = estimator.estimate(&prompt.model, max_tokens.unwrap_or(u64::MAX));
     head.extensions.insert(Estimate {
         tokens: prompt.tokens.saturating_add(answer),

@@ -29,8 +29,8 @@ impl Gateway {
     }
 }
 
-/// Passes a request to the model. The usage is reported to the layer of the limits, which charges
-/// it. If the client disconnects, the body of the answer is dropped, and the layer charges the
+/// Passes a request to the model. Reports the usage to the layer of the limits, which charges it.
+/// If the client disconnects, the server drops the body of the answer, and the layer charges the
 /// usage so far.
 ///
 /// # Errors
@@ -49,8 +49,8 @@ pub async fn complete(
         return Err(StatusCode::BAD_GATEWAY);
     }
     let (head, body) = Response::from(answer).into_parts();
-    // Only the fields about the answer are passed on. The other fields are about the connection to
-    // the model.
+    // Only `Content-Type` is passed on. The other header fields are about the connection to the
+    // model.
     let pass_on = |body| {
         let mut response = Response::new(body);
         *response.status_mut() = head.status;

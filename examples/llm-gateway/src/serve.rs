@@ -1,5 +1,5 @@
-//! Serves until SIGTERM. Answers that do not end in time are cut, and cost the words that were
-//! sent.
+//! Serves until SIGTERM. Answers that do not end within the grace period are cut. A cut answer
+//! costs the words that were sent.
 
 use std::future::Future;
 use std::io;
@@ -20,12 +20,12 @@ use tokio::time::{sleep, timeout};
 /// file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Returns a future that ends at SIGTERM, which the runtime of a container sends, or at Ctrl-C. The
-/// handlers are installed immediately.
+/// Returns a future that ends at SIGTERM or Ctrl-C. A container runtime sends SIGTERM to stop a
+/// container. This function installs the signal handlers immediately, before the future is polled.
 ///
 /// # Errors
 ///
-/// Returns an error if the system installs no handler.
+/// Returns an error if a signal handler cannot be installed.
 pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -37,11 +37,11 @@ pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Serves `app` until `stop` ends. Then no connection is accepted, and the open requests have
-/// `grace` to end. After that time, their connections are dropped.
+/// Serves `app` until `stop` ends. Then the server accepts no new connections, and waits at most
+/// the time `grace` for the open requests. After this time, it drops their connections.
 ///
-/// `axum::serve` has no such bound. It waits for the last answer, and would wait forever for a
-/// client that does not read.
+/// This function replaces `axum::serve`, which waits for the last answer without a time limit. If a
+/// client does not read its answer, `axum::serve` waits forever.
 pub async fn serve(
     listener: TcpListener,
     app: Router,
@@ -76,13 +76,14 @@ pub async fn serve(
 async fn connection(stream: TcpStream, app: Router, mut stopping: watch::Receiver<bool>) {
     let service = TowerToHyperService::new(app);
     let mut server = http1::Builder::new();
-    // The timer lets hyper enforce its limit of 30 s for the head of a request.
+    // Without a timer, hyper does not enforce its limit of 30 s for reading the head of a request.
     server.timer(TokioTimer::new());
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
         _ = connection.as_mut() => return,
         _ = stopping.wait_for(|stopping| *stopping) => connection.as_mut().graceful_shutdown(),
     }
-    // A failed connection ends its request, and the layer of the limits settles it.
+    // If the connection fails, its request is dropped, and the layer of the limits settles the hold
+    // of the request.
     let _ = connection.await;
 }

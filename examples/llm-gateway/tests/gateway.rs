@@ -1,5 +1,5 @@
-//! Tests the behavior that the README describes, over real sockets. The clock of the store does not
-//! advance.
+//! Tests the behavior that the README describes, over real sockets. The clock of the store stands
+//! still, except in the test of lapsed estimates.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -65,7 +65,7 @@ struct Scene {
 struct Seen {
     status: u16,
     words: u64,
-    /// The tokens of the prompt and the answer, counted by the model.
+    /// The tokens of the prompt and of the answer, as the model counted them.
     usage: Option<(u64, u64)>,
     fields: HashMap<String, String>,
     text: String,
@@ -84,7 +84,7 @@ impl Scene {
         Self { limiter, url, client: reqwest::Client::new() }
     }
 
-    /// Sends a request, and reads the answer until it ends or until this many words were read.
+    /// Sends a request, and reads the answer until it ends or until `most` words were read.
     async fn ask(&self, key: &str, request: &Value, most: u64) -> Seen {
         let post = self.client.post(&self.url).header("content-type", "application/json");
         let post = post.header("authorization", format!("Bearer {key}"));
@@ -94,7 +94,8 @@ impl Scene {
         let mut seen =
             Seen { status: answer.status().as_u16(), fields: fields.collect(), ..Seen::default() };
         while seen.words < most {
-            // An answer that breaks off is an error.
+            // If the answer breaks off, `chunk` returns an error. The words before the error count
+            // as read.
             let Ok(Some(chunk)) = answer.chunk().await else { break };
             seen.text += std::str::from_utf8(&chunk).unwrap();
             seen.words = seen.text.matches("\"word \"").count() as u64;
@@ -115,7 +116,8 @@ impl Scene {
         verdict.limit() - verdict.remaining()
     }
 
-    /// Waits until the server has noticed that clients have disconnected.
+    /// Waits until all holds are settled. A server notices only after a while that a client has
+    /// disconnected.
     async fn settled(&self) {
         let none_is_open = async {
             while !self.limiter.store().as_layer().0.lock().unwrap().is_empty() {
@@ -126,7 +128,7 @@ impl Scene {
     }
 }
 
-/// Returns estimates that never change, so that the tests know them.
+/// Returns an estimator whose estimates never change, so that the tests know the estimates.
 fn fixed(answer: u64) -> Estimator {
     Estimator::new(Share::new(9, 10).unwrap(), answer).min_observations(u32::MAX)
 }
@@ -143,7 +145,7 @@ const KEYS: [(&str, [&str; 3]); 4] = [
     ("sk-carol", ["carol/1", "carol", "ads"]),
 ];
 
-/// Returns a policy of this name with a limit that is not reached.
+/// Returns a policy with the name of `policy`, and with a limit that no test reaches.
 fn larger(policy: Policy) -> Policy {
     let day = Duration::from_secs(86_400);
     Policy::new(policy.name(), FixedWindow::new(500_000_000, day)).unwrap()
@@ -166,7 +168,8 @@ async fn what_is_charged_is_what_was_sent_by_key_user_and_team() {
             };
             let seen = scene.ask(key, &request(model, words), most).await;
             assert_eq!(seen.status, if model == "stub-fails" { 502 } else { 200 });
-            // When an answer breaks off, the server can drop the last pieces.
+            // If an answer breaks off, the server can drop its last pieces. So the charge is
+            // between the words that the client received and all words.
             let (prompt, answer) = match model {
                 "stub" => {
                     let (prompt, answer) = seen.usage.unwrap();
@@ -203,8 +206,9 @@ async fn what_is_charged_is_what_was_sent_by_key_user_and_team() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_streams_stay_within_the_limit() {
-    // Bob's key has 20,000 tokens per minute. Each request holds 3 + 500 tokens, and uses up to 3
-    // more for the format, which the gateway does not know.
+    // Bob's key has 20,000 tokens per minute. Each request holds 503 tokens: 3 of the prompt and
+    // 500 of the answer. It uses up to 3 more tokens, because the chat format adds 3 tokens that
+    // the gateway does not know.
     let requests = |policy: Policy| match policy.name().ends_with("requests") {
         true => larger(policy),
         false => policy,
@@ -239,8 +243,8 @@ async fn concurrent_streams_stay_within_the_limit() {
     assert_eq!(scene.taken("user-tokens", "bob").await, tokens);
     assert_eq!(scene.taken("key-requests", "bob/1").await, admitted);
 
-    // The unused parts of the estimates are available to other requests, except for the last
-    // estimate.
+    // The unused parts of the estimates were refunded, so more requests are admitted. At the end,
+    // less than one estimate of 503 tokens remains.
     let mut request = request("stub", 500);
     request["max_tokens"] = 500.into();
     while let seen = scene.ask("sk-bob", &request, u64::MAX).await
@@ -269,7 +273,8 @@ async fn an_answer_that_does_not_stream_is_charged_by_its_usage() {
     request["stream"] = false.into();
     let seen = scene.ask("sk-bob", &request, u64::MAX).await;
     assert_eq!(seen.usage, Some((6, 40)));
-    // The fields announce the remaining amount after the estimate was charged.
+    // The field `RateLimit` contains the remaining amount after the charge of the estimate: 20,000
+    // − 1,003.
     let field = &seen.fields["ratelimit"];
     assert!(field.contains(r#""key-tokens";r=18997;"#), "{field}");
     scene.settled().await;
@@ -292,7 +297,8 @@ async fn one_request_cannot_hold_the_whole_limit_and_max_tokens_bounds_it() {
 
 #[tokio::test]
 async fn an_answer_beyond_the_estimate_is_charged_and_later_requests_pay_for_it() {
-    // The estimate is the estimate of an unknown model, although the request permits far more.
+    // The estimate of the answer is 1,000 tokens, as for any unknown model, although `max_tokens`
+    // is 15,000.
     let scene = Scene::new(|policy| policy, fixed(1_000)).await;
     let mut long = request("stub", 15_000);
     long["stream"] = false.into();
@@ -303,7 +309,8 @@ async fn an_answer_beyond_the_estimate_is_charged_and_later_requests_pay_for_it(
     assert_eq!(scene.taken("key-tokens", "bob/1").await, 15_006);
     assert_eq!(scene.ask("sk-bob", &long, u64::MAX).await.status, 200);
     scene.settled().await;
-    // The bucket of 20,000 tokens has a debt. It refills at 20,000 tokens per minute.
+    // Both answers used 30,012 tokens of a bucket of 20,000. The next request needs 1,003 tokens.
+    // The bucket refills 20,000 tokens per minute, so the request must wait 34 s.
     let refused = scene.ask("sk-bob", &request("stub", 1), u64::MAX).await;
     assert_eq!((refused.status, &*refused.fields["retry-after"]), (429, "34"));
     assert!(refused.text.contains(r#""violated-policies":["key-tokens"]"#), "{}", refused.text);
@@ -326,7 +333,8 @@ async fn the_estimates_of_a_gateway_that_was_killed_are_refunded_when_they_lapse
     let clock = ManualClock::default();
     let store = MemoryStore::builder().clock(clock.clone()).build();
     let limiter = Limiter::new(store, limits::policies().unwrap()).unwrap();
-    // The gateway holds the estimate of each limit, and nothing settles it.
+    // The gateway holds an estimate under each limit. Then it is killed, so nothing settles the
+    // hold.
     let request = limiter.subject("x").tenant("acme").cost(1);
     assert!(request.hold("4711", limits::ANSWER).await.unwrap().into_ticket().is_ok());
     let taken = async || {
@@ -352,7 +360,8 @@ async fn estimates_are_learned_from_answers() {
         scene.settled().await;
         left.push(remaining + scene.taken("key-tokens", "bob/1").await - 26);
     }
-    // The estimate is 1,003 at first, and little more than 23 in the end.
+    // The first estimate is 1,003 tokens, because the model is unknown. At the end, the estimator
+    // has learned that an answer has 20 tokens, so the estimate is at most 25.
     let held: Vec<_> = left.iter().map(|left| 500_000_000 - left).collect();
     assert_eq!(held[0], 1_003);
     assert!(held[39] <= 3 + 22, "{held:?}");

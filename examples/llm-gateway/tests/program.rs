@@ -1,4 +1,4 @@
-//! Starts the program with one command, with limits in memory and on Redis.
+//! Starts the program as a separate process, and tests its limits in memory and on Redis.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// The estimated spend of the prompt "write N": 2 tokens of the prompt, and 1,000 tokens of an
-/// unknown model's answer.
+/// The estimated spend of the prompt "write N": 2 tokens for the prompt, and 1,000 tokens, at four
+/// times the price, for the answer of an unknown model.
 const ESTIMATE: u64 = 2 + 4 * 1_000;
 
-/// Starts the program on a free port. It ends when the child is dropped.
+/// Starts the program on a free port. The program ends when the returned `Child` is dropped.
 async fn start(settings: &[(&str, &str)]) -> (Child, String) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-example-llm-gateway"));
     program.env_remove("REDIS_URL").env_remove("MODEL_URL").env("LISTEN", "127.0.0.1:0");
@@ -45,7 +45,8 @@ async fn terminate(child: &Child) {
     assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
 }
 
-/// Returns the words of an answer, and the key's remaining spend after the estimate.
+/// Returns the number of words in an answer, and the remaining spend of the API key after the
+/// charge of the estimate.
 async fn ask(url: &str, words: u64) -> (usize, u64) {
     let answer = send(url, "stub", words).await;
     let field = answer.headers()["ratelimit"].to_str().unwrap();
@@ -69,8 +70,8 @@ async fn on_redis_two_processes_share_the_limits() {
     let (_first, first) = start(&[("REDIS_URL", &url)]).await;
     let (_second, second) = start(&[("REDIS_URL", &url)]).await;
     assert_eq!(ask(&first, 12).await, (12, 5_000_000 - ESTIMATE));
-    // The first answer is settled before its body ends. Its cost is 2 tokens of the prompt, 3
-    // tokens of the format, and its words.
+    // The first process settles its answer before the body ends. So the second process sees the
+    // actual cost: 2 tokens of the prompt, 3 tokens of the chat format, and 12 words.
     let first_cost = 5 + 4 * 12;
     assert_eq!(ask(&second, 20).await, (20, 5_000_000 - first_cost - ESTIMATE));
     let second_cost = 5 + 4 * 20;
@@ -87,7 +88,8 @@ async fn sigterm_charges_an_open_stream_for_the_words_that_were_sent() {
     while String::from_utf8_lossy(&text).matches("\"word \"").count() < 12 {
         text.extend(answer.chunk().await.unwrap().unwrap());
     }
-    // A client that does not read an endless answer does not keep the program alive.
+    // A second client requests 100 million words and does not read them. The program must end
+    // nevertheless.
     let address = gateway.trim_start_matches("http://").split('/').next().unwrap();
     let mut silent = TcpStream::connect(address).await.unwrap();
     let body = prompt("stub", 100_000_000);
@@ -103,7 +105,8 @@ async fn sigterm_charges_an_open_stream_for_the_words_that_were_sent() {
     let status = timeout(Duration::from_secs(30), child.wait()).await.unwrap().unwrap();
     assert!(status.success(), "{status}");
     assert!(answer.chunk().await.is_err(), "the client sees that the answer was cut");
-    // Another process reads the charges: the prompt and the words, without an estimate.
+    // The test reads the charges from Redis: the prompt and the 12 words are charged, and not the
+    // estimate.
     let store = RedisStore::new(&url).unwrap();
     let limiter = Limiter::new(store, limits::policies().unwrap()).unwrap();
     let [day, spend] = ["key-day", "key-spend"].map(|policy| {

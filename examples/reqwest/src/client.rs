@@ -13,7 +13,7 @@ use tidegate_http::client::{ClientError, ThrottleLayer, copy_if_safe};
 use tidegate_redis::{Limiter, Store};
 use tower::{Layer, Service, service_fn};
 
-/// Returns a client of reqwest as a service.
+/// Returns a client of reqwest as a [`Service`].
 pub fn reqwest_service()
 -> impl Service<Request<Body>, Response = Response<Body>, Error = reqwest::Error, Future: Send>
 + Clone
@@ -25,8 +25,8 @@ pub fn reqwest_service()
     })
 }
 
-/// Creates a client of reqwest. Each request waits for its turn in `limiter`, and for the end of a
-/// pause that the service announced.
+/// Creates a client of reqwest. Each request waits until `limiter` admits it, and until the end of
+/// each pause that the service announced.
 pub fn client<S: Store + 'static>(
     limiter: Limiter<S>,
 ) -> impl Service<
@@ -41,7 +41,7 @@ pub fn client<S: Store + 'static>(
     layer.layer(reqwest_service())
 }
 
-/// Creates a client of hyper-util, which already is a service.
+/// Creates a client of hyper-util, which already implements [`Service`].
 pub fn hyper_client<S: Store + 'static>(
     limiter: Limiter<S>,
 ) -> impl Service<

@@ -1,7 +1,7 @@
 //! A client of reqwest that stays within the limits of a service, and a service to try the client.
 //!
-//! An application contains [`client`], and [`work`] uses it. [`service`] represents the API of
-//! another company.
+//! The module [`client`] contains the code for an application. The module [`work`] sends requests
+//! with a client from this module. The module [`service`] is a stub of another company's API.
 
 pub mod client;
 pub mod service;

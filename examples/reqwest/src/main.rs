@@ -6,8 +6,8 @@
 //! REDIS_URL=redis://127.0.0.1/ cargo run -p tidegate-example-reqwest
 //! ```
 //!
-//! The first command runs eight tasks in one process. The second command runs eight processes that
-//! share a Redis. The program ends with status 1 if it sent a request during a pause.
+//! Without `REDIS_URL`, the program runs eight tasks in one process. With `REDIS_URL`, it runs
+//! eight processes that share the Redis. It ends with status 1 if it sent a request during a pause.
 
 use std::error::Error;
 use std::process::{Command, ExitCode, Stdio};
@@ -64,7 +64,8 @@ async fn demo() -> Result<(), Box<dyn Error + Send + Sync>> {
     if books.too_early() > 0 { Err("a request came too early".into()) } else { Ok(()) }
 }
 
-/// Starts processes of this program. They share a prefix that is unique to this run.
+/// Starts the processes of this program, and waits until they end. The prefix of their keys in
+/// Redis is unique to this run.
 async fn fleet(redis: &str, url: &str) -> Result<(), Box<dyn Error + Send + Sync>> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let prefix = format!("reqwest-{}-{}", std::process::id(), now.as_micros());
@@ -77,7 +78,8 @@ async fn fleet(redis: &str, url: &str) -> Result<(), Box<dyn Error + Send + Sync
         processes.push(process?);
     }
     for mut process in processes {
-        // This blocks, so it runs in another thread. The service must continue to answer.
+        // `wait` blocks its thread. It runs in another thread, so that the service in this program
+        // continues to answer.
         if !spawn_blocking(move || process.wait()).await??.success() {
             return Err("a process failed".into());
         }

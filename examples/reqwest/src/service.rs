@@ -10,16 +10,18 @@ use std::time::{Instant, SystemTime};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The limit in each second, repeated, and the seconds in `Retry-After` of a request beyond the
-/// limit.
+/// For each second, the limit, and the seconds in `Retry-After` of a refusal. After the last entry,
+/// the service starts again at the first entry.
 const LIMITS: [(u32, u64); 6] = [(9, 1), (2, 3), (30, 1), (0, 2), (5, 1), (1, 2)];
 
-/// A field of a request: the time at which its client checked it, in microseconds since 1970.
+/// The request field with the time of the check, in microseconds since 1970. At the check, the
+/// client asks its store whether it may send the request.
 pub const CHECKED: &str = "checked";
-/// A field of a response that announces a pause: the number of the announcement.
+/// The response field that contains the number of an announcement, if the response announces a
+/// pause.
 pub const ANNOUNCEMENT: &str = "announcement";
-/// A field of a request: the number of an announcement, and the time at which the client received
-/// this announcement, in microseconds since 1970. An example is `7@1790000000000000`.
+/// The request field in which a client reports an announcement: its number, and the time at which
+/// the client received it, in microseconds since 1970. An example is `7@1790000000000000`.
 pub const RECEIVED: &str = "received";
 
 /// The service, which listens on a free port.
@@ -33,12 +35,13 @@ pub struct Service {
 #[derive(Debug, Clone)]
 pub struct Books {
     started: Instant,
-    /// The second since the start in which `in_second` counts the requests.
+    /// The number of the current second since the start. `in_second` counts the requests of this
+    /// second.
     second: u64,
     in_second: u32,
     /// All announcements of a pause.
     announced: Vec<Announcement>,
-    /// The time at which each request was checked, in microseconds since 1970.
+    /// The time at which the client checked each request, in microseconds since 1970.
     checked: Vec<u64>,
     /// The number of requests that were answered.
     pub answered: u64,
@@ -46,13 +49,12 @@ pub struct Books {
     pub refused: u64,
 }
 
-/// An announcement. Its times are in microseconds since 1970, because all processes of a machine
-/// share this clock.
+/// An announcement of a pause. Its times are in microseconds since 1970, because all processes of a
+/// machine share this clock.
 #[derive(Debug, Clone)]
 struct Announcement {
     until: u64,
-    /// The time at which the announcement reached the caller of the client, if the client reported
-    /// it.
+    /// The time at which a client received the announcement, if the client reported this time.
     received: Option<u64>,
 }
 
@@ -86,7 +88,7 @@ impl Service {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let books = Arc::clone(&shared);
-                // An error of a client ends only its own connection.
+                // An error on a connection ends only this connection.
                 tokio::spawn(async move { serve(client, &books).await });
             }
         });
@@ -107,16 +109,15 @@ impl Service {
 }
 
 impl Books {
-    /// Returns the number of announcements that clients have received, as far as the clients
-    /// reported it.
+    /// Returns the number of announcements that clients reported as received.
     #[must_use]
     pub fn received(&self) -> usize {
         self.announced.iter().filter(|announcement| announcement.received.is_some()).count()
     }
 
-    /// Returns the number of requests that were sent during a pause, although they were checked
-    /// after a client had received the announcement. Requests that were checked earlier are not
-    /// counted, because they were already in flight.
+    /// Returns the number of requests that a client should not have sent: it checked the request
+    /// during a pause, after a client had received the announcement of the pause. Requests that
+    /// were checked earlier are not counted, because they may already have been in flight.
     #[must_use]
     pub fn too_early(&self) -> usize {
         let is_too_early = |checked: &&u64| {
@@ -127,7 +128,7 @@ impl Books {
         self.checked.iter().filter(is_too_early).count()
     }
 
-    /// Records a field of a request.
+    /// Records a header field, if a client reports a check or an announcement in it.
     fn note(&mut self, line: &str) {
         let Some((name, value)) = line.trim_end().split_once(": ") else { return };
         if name.eq_ignore_ascii_case(CHECKED) {
@@ -141,7 +142,8 @@ impl Books {
         }
     }
 
-    /// Announces a pause, and returns the field with the number of the announcement.
+    /// Records a new announcement of a pause. Returns the response field with the number of the
+    /// announcement.
     fn announce(&mut self, secs: u64) -> String {
         let until = now_micros() + secs * 1_000_000;
         self.announced.push(Announcement { until, received: None });

@@ -25,18 +25,19 @@ pub const POLICY: &str = "service: gcra 30/1s burst 3";
 pub const TASKS: u32 = 8;
 
 tokio::task_local! {
-    /// The time of the last check of this task.
+    /// The time at which this task last called its store, in microseconds since 1970.
     static LAST_CHECK: Cell<u64>;
 }
 
-/// A layer that records the time of each check. An application does not need it. The service of
-/// this example needs the time to find requests that should not have been sent.
+/// A store layer that records the time of each call to the store. An application does not need this
+/// layer. The stub service needs the times to find requests that should not have been sent.
 #[derive(Debug)]
 pub struct RecordCheck;
 
 impl RecordCheck {
     fn record(&self) {
-        // A task that only writes an announced block has no such time.
+        // The client layer writes an announced block in its own task. `try_with` fails in this
+        // task, which has no `LAST_CHECK`.
         let _ = LAST_CHECK.try_with(|last| last.set(now_micros()));
     }
 }
@@ -81,7 +82,7 @@ pub async fn work<S: Store + 'static>(
         request.headers_mut().insert(CHECKED, checked.into());
         client.clone().oneshot(request)
     });
-    // The layer retries nothing, so that each announcement is visible here.
+    // The layer retries no request, so that this function sees the response with each announcement.
     let limiter = Limiter::new(store.layer(RecordCheck), [POLICY.parse()?])?;
     let client = ThrottleLayer::new(limiter).max_wait(Duration::from_secs(10)).layer(send);
     let end = Instant::now() + time;
@@ -117,7 +118,7 @@ pub async fn work<S: Store + 'static>(
     Ok(answered)
 }
 
-/// Runs one process of the fleet: [`work`] with one task, on the shared Redis.
+/// Runs [`work`] with one task on a shared Redis. Each of the eight processes calls this function.
 ///
 /// # Errors
 ///

@@ -33,8 +33,9 @@ fn counts(output: &Output) -> [u64; 4] {
     numbers.try_into().unwrap()
 }
 
-/// Runs the example, and checks that no request was sent during a pause. On a busy machine, the
-/// clients can send too few requests in the time of one run. Then the example runs again.
+/// Runs the example, and checks that no request was sent during a pause. On a busy machine, a run
+/// may send so few requests that no pause is announced. Then this function runs the example again,
+/// up to ten times.
 fn leaves_the_service_alone(redis: Option<&str>) {
     for _ in 0..10 {
         let output = run(redis);
@@ -52,8 +53,8 @@ fn the_tasks_of_one_process_leave_the_service_alone_when_it_asks_for_that() {
     leaves_the_service_alone(None);
 }
 
-/// The limit changes each second, and the announced time changes too. The eight processes share
-/// only a Redis.
+/// The service changes its limit and the announced time each second. The eight processes share
+/// nothing but a Redis.
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_processes_leave_the_service_alone_when_it_asks_one_of_them_for_that() {
     let redis = Redis::start().await.unwrap();
@@ -62,8 +63,9 @@ async fn eight_processes_leave_the_service_alone_when_it_asks_one_of_them_for_th
     run.await.unwrap();
 }
 
-/// Tests the first second, which admits nine requests. The response to the ninth announces that
-/// nothing remains.
+/// Sends eleven requests. The service admits nine requests in the first second, and its ninth
+/// response announces that nothing remains. The client must then wait, so that the service refuses
+/// no request.
 async fn waits<C, B, R>(client: impl FnOnce(Limiter<MemoryStore>) -> C)
 where
     C: Service<Request<B>, Response = Response<R>, Error: Debug> + Clone,

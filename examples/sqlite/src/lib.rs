@@ -32,21 +32,21 @@
 //!
 //! [`Store::decide`] answers immediately, on the thread of the caller. In WAL mode with
 //! `synchronous = NORMAL`, an admission takes about 100 µs and does not wait for a disk, and a
-//! refusal takes 10 µs. Other processes hold the lock for the same time. A call that does not get
-//! the lock within 50 ms fails with [`ErrorKind::Busy`]. If the threads of a server must never
-//! block this long, the server can execute the call in `tokio::task::spawn_blocking`, which costs
-//! about 10 µs more.
+//! refusal takes 10 µs. During this time, the call holds the write lock, and calls of other
+//! processes wait for it. A call that does not get the lock within 50 ms fails with
+//! [`ErrorKind::Busy`]. If the threads of a server must never block this long, the server can
+//! execute the call in `tokio::task::spawn_blocking`, which costs about 10 µs more.
 //!
 //! # Limitations
 //!
 //! * After a power failure, the last decisions can be lost, because of `synchronous = NORMAL`.
 //!   After a crash of the process, no decision is lost.
-//! * Only the lifetimes of the states bound the size of the file.
+//! * The file has no maximum size: each state stays in the file until it has recovered.
 //! * All calls of a process share one connection, and all processes share one writer. This is
 //!   sufficient for thousands of decisions per second on one machine. WAL does not work over a
 //!   network file system.
-//! * Each process reads the clock of its machine. If the clock is set back, the states do not
-//!   change until the clock has caught up.
+//! * Each process reads the clock of its machine. If the clock is set back, no state recovers until
+//!   the clock has caught up.
 
 mod row;
 
@@ -97,7 +97,7 @@ impl SqliteStore {
 }
 
 impl<C: Clock> SqliteStore<C> {
-    /// Creates a store on an open database, with the time of `clock`.
+    /// Creates a store on an open database. The store reads the time from `clock`.
     ///
     /// # Errors
     ///
@@ -110,11 +110,11 @@ impl<C: Clock> SqliteStore<C> {
         Ok(Self { connection: Mutex::new(connection), clock })
     }
 
-    /// Returns the database, for backups and statistics. While the caller holds the guard, no call
-    /// is decided.
+    /// Returns the connection to the database, for backups and statistics. While the caller holds
+    /// the returned guard, the store decides no call.
     pub fn connection(&self) -> MutexGuard<'_, Connection> {
-        // If a caller panicked, the drop of its transaction rolled the transaction back. No
-        // transaction is open.
+        // The lock is poisoned if a thread panicked while it held the lock. No transaction is open
+        // then, because the drop of a transaction rolls it back.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -126,8 +126,8 @@ impl<C: Clock> SqliteStore<C> {
             _ => TransactionBehavior::Immediate,
         };
         let transaction = connection.transaction_with_behavior(behavior).map_err(failed)?;
-        // The clock is read while the lock is held, so that the times of a state are in the order
-        // of its writes.
+        // The store reads the clock while it holds the write lock, so that a later write of a state
+        // never has an earlier time.
         let now = self.clock.now();
         let mut rows = Rows::read(&transaction, call.charges)?;
         let decision = engine::decide(call, now, &mut rows)?;
@@ -153,7 +153,7 @@ impl<C: fmt::Debug> fmt::Debug for SqliteStore<C> {
     }
 }
 
-/// Converts an error of SQLite to the kind that tells the caller how to react.
+/// Converts an error of SQLite to an [`Error`], whose kind tells the caller how to react.
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
 fn failed(error: rusqlite::Error) -> Error {
     let kind = match error.sqlite_error_code() {

@@ -1,5 +1,5 @@
 //! Counts logins in a file, with a limit of five per minute. If you run the program twice within a
-//! minute, the second run is refused immediately.
+//! minute, the store refuses all logins of the second run.
 //!
 //! ```sh
 //! cargo run -p tidegate-example-sqlite -- limits.db

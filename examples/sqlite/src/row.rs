@@ -25,7 +25,7 @@ pub(crate) struct Rows<'c> {
     keys: Vec<Key<'c>>,
 }
 
-/// A row, which serves all charges to its key.
+/// A row of the table, for all charges of the call that share its key.
 struct Key<'c> {
     charge: Charge<'c>,
     record: Option<Record>,
@@ -50,7 +50,7 @@ impl<'c> Rows<'c> {
         Ok(Self { charges, keys })
     }
 
-    /// Writes the changed rows, and deletes some rows that have recovered.
+    /// Writes the changed rows, and deletes up to 100 rows that have recovered.
     pub(crate) fn write(&self, connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
         for Key { charge, record, .. } in self.keys.iter().filter(|key| key.is_changed) {
             let name = charge.policy.state_name().to_string();
@@ -61,7 +61,7 @@ impl<'c> Rows<'c> {
             };
             let (policy, blocked) = (record.policy().to_string(), record.blocked_until_micros());
             let (time, used, used_before, log) = columns(record.state());
-            // A record that never recovers has the maximum time.
+            // If a record never recovers, its column `recovers_at` contains the maximum time.
             let never = u64::MAX >> 1;
             let recovers_at = record.recovers_at().map_or(never, Timestamp::as_micros);
             connection.prepare_cached(WRITE)?.execute(params![
@@ -77,7 +77,8 @@ impl<'c> Rows<'c> {
                 recovers_at,
             ])?;
         }
-        // At the maximum time, the clock cannot advance, and a state may still have to recover.
+        // The clock cannot show a time after `Timestamp::MAX`, but a state can recover after this
+        // time. So at this time, the store deletes no row.
         if self.keys.iter().any(|key| key.is_changed) && now < Timestamp::MAX {
             connection.prepare_cached(DELETE_RECOVERED)?.execute([now.as_micros()])?;
         }
@@ -95,7 +96,8 @@ impl Records for Rows<'_> {
         self.key(place)?.record.as_ref()
     }
 
-    // Nothing must be reserved, because the transaction is rolled back if a write fails.
+    // This function has nothing to do, because the store rolls the transaction back if a write
+    // fails.
     fn make_room(&mut self, _: &[usize]) -> Result<(), Error> {
         Ok(())
     }
@@ -127,8 +129,8 @@ fn columns(state: Option<&State>) -> Columns {
             let numbers = s.records().flat_map(|(time, cost)| [time, cost]);
             (None, None, None, Some(numbers.flat_map(u64::to_le_bytes).collect()))
         }
-        // The record has no numbers, or belongs to an algorithm that is newer than this store.
-        // `supports` would have to reject such an algorithm.
+        // The record has no numbers, or its algorithm is newer than this store. The method
+        // `supports` would have to reject a newer algorithm.
         _ => (None, None, None, None),
     }
 }
@@ -156,10 +158,12 @@ fn state(rule: &Rule, columns: Columns) -> Option<State> {
     })
 }
 
-/// Rejects numbers that no record can contain, for example because another program wrote them.
+/// Converts a row to a record. Returns an error if the row contains numbers that no record can
+/// have, for example because another program wrote the row.
 fn record(row: &Row<'_>, charge: &Charge<'_>) -> Result<Record, Error> {
     let policy: String = row.get(0).map_err(failed)?;
-    // Usually, the policy of the charge wrote the row.
+    // The row usually has the policy of the charge, so that the text of the policy need not be
+    // parsed.
     let policy = match charge.policy.to_string() == policy {
         true => charge.policy.clone(),
         false => policy.parse().map_err(|error| {

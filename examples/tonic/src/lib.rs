@@ -10,7 +10,7 @@ use tonic::transport::Server;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 use tonic_health::ServingStatus;
 
-/// Returns a layer with the limits, whose refusals are gRPC statuses.
+/// Returns a layer with the limits. The layer answers a refused call with a gRPC status.
 ///
 /// # Errors
 ///
@@ -23,14 +23,14 @@ pub fn limits<S: Store>(store: S) -> Result<RateLimitLayer<S, GrpcStatus>, Box<d
         .peer_by(|extensions| Some(extensions.get::<TcpConnectInfo>()?.remote_addr()?.ip()));
     let limits = [
         Limit::by("ip", client.clone()),
-        // The path of a request consists of its service and its method.
+        // In gRPC, the path of a request consists of its service and its method.
         Limit::by("watch", client)
             .only(|request| request.uri.path() == "/grpc.health.v1.Health/Watch"),
     ];
     Ok(RateLimitLayer::new(limiter, limits)?.respond(GrpcStatus))
 }
 
-/// Serves until the task is dropped.
+/// Serves the health service until the returned future is dropped.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Serves the health service. `REDIS_URL` and `LISTEN` are its settings: see README.md.
+//! Serves the health service. README.md describes its environment variables `REDIS_URL` and
+//! `LISTEN`.
 
 use std::env;
 use std::error::Error;
@@ -15,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Err(_) => Arc::new(MemoryStore::new()),
         Ok(url) => Arc::new(RedisStore::new(&url)?.breaker(Breaker::new()).or_fail_open()),
     };
-    store.ready().await?; // a wrong URL or password fails now, and not as an outage later
+    store.ready().await?; // a wrong URL or password ends the program here
     let listen = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:50051".to_owned());
     let listener = TcpListener::bind(listen).await?;
     println!("http://{}", listener.local_addr()?);

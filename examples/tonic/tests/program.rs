@@ -1,4 +1,4 @@
-//! Starts the program with one command, with limits in memory and on Redis.
+//! Starts the program as a separate process, and tests its limits in memory and on Redis.
 
 use std::process::Stdio;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-/// Starts the program on a free port. It ends when the child is dropped.
+/// Starts the program on a free port. The program ends when the returned `Child` is dropped.
 async fn start(settings: &[(&str, &str)]) -> (Child, HealthClient<Channel>) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-example-tonic"));
     program.env_remove("REDIS_URL").env("LISTEN", "127.0.0.1:0").envs(settings.iter().copied());
@@ -22,8 +22,8 @@ async fn start(settings: &[(&str, &str)]) -> (Child, HealthClient<Channel>) {
     (child, HealthClient::new(channel.connect().await.unwrap()))
 }
 
-/// Opens 10 streams with a limit of 1 per second and a burst of 2. Returns the number of admitted
-/// streams, and the maximum number if the servers share the limit.
+/// Opens 10 streams. The limit is 1 stream per second with a burst of 2. Returns the number of
+/// admitted streams, and the maximum number that one shared limit admits in this time.
 async fn admitted(clients: &mut [HealthClient<Channel>]) -> (u64, u64) {
     let start = Instant::now();
     let mut admitted = 0;

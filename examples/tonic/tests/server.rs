@@ -61,7 +61,8 @@ async fn a_method_has_a_limit_of_its_own_too() {
     }
     let status = client.watch(shop()).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    // The refused stream did not charge the limit of the address.
+    // The refused stream was not charged to the limit `ip`: two streams and one check are charged,
+    // so 17 of 20 remain.
     let response = check(&mut client).await.unwrap();
     assert_eq!(response.metadata().get("ratelimit").unwrap(), r#""ip";r=17;t=1"#);
 }

@@ -7,29 +7,30 @@ use tidegate_core::{Limiter, Store};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// The number of entries below which no entry is removed.
+/// The number of entries below which expired entries are not removed.
 const MIN_ENTRIES: usize = 64;
 
-/// The announcements that this process received, by subject. They are exact, regardless of the
-/// writes of other processes to the store.
+/// The time until which each subject must wait, from the announcements that this process received.
+/// These times do not depend on the store.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Announcements(Arc<Mutex<Entries>>);
 
 #[derive(Debug, Default)]
 struct Entries {
     until: HashMap<Box<[u8]>, Instant>,
-    /// The number of entries at which expired entries are removed. It is twice the number of
-    /// entries that remained last time.
+    /// The number of entries at which expired entries are removed. After each removal, this number
+    /// becomes twice the number of remaining entries.
     max: usize,
 }
 
 impl Announcements {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // No code panics in the middle of a change while it holds the lock.
+        // A poisoned lock is ignored, because no code panics in the middle of a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the time until which requests of the subject must wait, if they must wait.
+    /// Returns the time until which requests of the subject must wait. Returns `None` if they need
+    /// not wait.
     pub(super) fn until(&self, subject: &[u8]) -> Option<Instant> {
         let mut entries = self.entries();
         let until = *entries.until.get(subject)?;
@@ -40,7 +41,8 @@ impl Announcements {
         None
     }
 
-    /// Delays requests of the subject until this time, unless they must already wait longer.
+    /// Delays requests of the subject until this time. If the subject must already wait longer,
+    /// nothing changes.
     pub(super) fn extend(&self, subject: &[u8], until: Instant) {
         let mut entries = self.entries();
         if let Some(known) = entries.until.get_mut(subject) {
@@ -56,8 +58,8 @@ impl Announcements {
     }
 }
 
-/// Blocks the subject in the store until this time, unless the subject is already blocked longer. A
-/// task sends the block, so that it is sent even if the caller is dropped.
+/// Blocks the subject in the store until this time. If the subject is already blocked longer,
+/// nothing changes. A task sends the block, so that it is sent even if the caller is dropped.
 pub(super) async fn block<S: Store + 'static>(
     limiter: &Limiter<S>,
     subject: &[u8],
@@ -66,13 +68,13 @@ pub(super) async fn block<S: Store + 'static>(
     let (limiter, subject) = (limiter.clone(), Box::<[u8]>::from(subject));
     let Ok(runtime) = Handle::try_current() else { return };
     let task = runtime.spawn(async move {
-        // The store decides later than now, and the block starts at that time. Therefore, the block
-        // does not end before `until`.
+        // The block starts when the store decides, which is later than now. So the block does not
+        // end before `until`.
         let span = until.saturating_duration_since(Instant::now());
         // If the write to the store fails, this process still remembers the announcement.
         let _ = limiter.subject(&subject).block_at_least(span).await;
     });
-    // A task of this runtime fails only if the runtime shuts down.
+    // The task fails only if the runtime shuts down.
     let _ = task.await;
 }
 

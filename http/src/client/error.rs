@@ -23,8 +23,8 @@ enum Repr<E> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClientErrorKind {
-    /// The wait would exceed the maximum. The request was not sent. It was charged only if the
-    /// server announced a pause after the turn of the request.
+    /// The request would have to wait longer than the maximum. It was not sent. It was charged only
+    /// if its turn had come, and an announced pause then delayed it.
     WaitTooLong,
     /// The request has no subject, because it names no host. The request was not sent.
     NoSubject,
@@ -64,8 +64,8 @@ impl<E> ClientError<E> {
         }
     }
 
-    /// Returns the time that the request would have to wait, if the wait exceeds the maximum.
-    /// Returns `None` if no wait is long enough.
+    /// Returns the wait that exceeds the maximum. Returns `None` if no wait is long enough, or if
+    /// the error has another kind.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.0 {

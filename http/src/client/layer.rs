@@ -24,8 +24,8 @@ pub struct ThrottleLayer<S, R = NoRetry> {
 }
 
 impl<S> ThrottleLayer<S> {
-    /// Creates a layer that waits for turns under all policies of `limiter`, by the origin of a
-    /// request.
+    /// Creates a layer in which each request waits until all policies of `limiter` admit it. The
+    /// subject is the origin of the request.
     #[must_use]
     pub fn new(limiter: Limiter<S>) -> Self {
         Self {
@@ -47,15 +47,15 @@ impl<S, R> ThrottleLayer<S, R> {
     /// Sets the maximum time that a request waits, including all of its retries. The default is 30
     /// s.
     ///
-    /// With zero, a request that would have to wait fails instead.
+    /// If `wait` is zero, a request that would have to wait fails immediately.
     #[must_use]
     pub fn max_wait(mut self, wait: Duration) -> Self {
         self.settings.max_wait = wait;
         self
     }
 
-    /// Sets the pause of an origin after a response with status 429 that announces no time. The
-    /// default is 1 s.
+    /// Sets the pause of an origin after a response with status 429 that announces no time. During
+    /// the pause, no request is sent to the origin. The default is 1 s.
     #[must_use]
     pub fn default_pause(mut self, pause: Duration) -> Self {
         self.settings.default_pause = pause;
@@ -64,9 +64,10 @@ impl<S, R> ThrottleLayer<S, R> {
 
     /// Sets a function that returns the subject of a request. The default is [`origin`].
     ///
-    /// An announcement delays all requests of a subject. Therefore, the subject should be the same
-    /// as the server's: the account or the API key if there are several, or the route if each route
-    /// has its own limit. If the function returns `None`, the request is not sent and fails.
+    /// An announcement delays all requests of a subject. Therefore, use the same subject as the
+    /// server. For example, use the account or the API key if the client has several, or the route
+    /// if the server limits each route separately. If the function returns `None`, the request is
+    /// not sent and fails.
     ///
     /// ```
     /// use tidegate_core::{Limiter, Subject};
@@ -96,13 +97,13 @@ impl<S, R> ThrottleLayer<S, R> {
         self
     }
 
-    /// Sends a request again if the server refused it with status 429, or with status 503 and a
-    /// time. The layer sends at most `max_retries` retries, waits for the announced time before
-    /// each, and requires that `copy` returns a copy of the request. By default, no request is sent
-    /// again.
+    /// Sends a request again after a response with status 429, or with status 503 and an announced
+    /// time. The layer sends at most `max_retries` retries, and waits until the announced time
+    /// before each of them. It retries a request only if `copy` returns a copy of it. By default,
+    /// the layer retries no request.
     ///
-    /// If the wait would exceed the rest of [`max_wait`](Self::max_wait), the caller receives the
-    /// refusal as the response.
+    /// If the wait before a retry would exceed the rest of [`max_wait`](Self::max_wait), the caller
+    /// receives the refusal as the response.
     #[must_use]
     pub fn retry<Q>(self, max_retries: u32, copy: Q) -> ThrottleLayer<S, Q> {
         let Settings { limiter, announcements, subject, cost, max_wait, default_pause, .. } =

@@ -2,12 +2,12 @@
 //! within the limits of these services.
 //!
 //! [`ThrottleLayer`] is a [`tower::Layer`](tower_layer::Layer) around any client that is a service
-//! over [`http::Request`]. The legacy client of hyper-util is such a service, and reqwest becomes
-//! one with one line (see `examples/reqwest` in the repository). Each request first waits for its
-//! turn in a [`Limiter`](tidegate_core::Limiter), under its origin as the subject. The layer also
-//! obeys the limits that a server announces with a response
-//! ([`ServerLimits`](crate::fields::ServerLimits)): it blocks the origin in the store, so that all
-//! processes send no requests to the server during the announced time.
+//! over [`http::Request`]. The legacy client of hyper-util is such a service. The client of reqwest
+//! becomes a service with one line (see `examples/reqwest` in the repository). Each request first
+//! waits for its turn in a [`Limiter`](tidegate_core::Limiter), with its origin as the subject. The
+//! layer also obeys the limits that a server announces in a response
+//! ([`ServerLimits`](crate::fields::ServerLimits)): it blocks the origin in the store, so that no
+//! process sends requests to the server before the announced time.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -63,30 +63,32 @@
 //!
 //! # Guarantees
 //!
-//! * Suppose that the layer has returned a response with an announcement to its caller. Then no
-//!   request to this origin whose check begins later leaves this process before the announced time.
-//!   If the write to the store succeeded, the same is true for all other processes that share the
-//!   store. A request that waits for its turn is checked when its turn comes, and waits on. A
-//!   request that was checked before the announcement may already be in flight.
-//! * No announcement shortens another announcement, regardless of the order in which processes
-//!   receive and write them. The pause of the origin lasts until the latest announced time.
+//! * The layer checks for a pause directly before it sends a request. After the layer has returned
+//!   a response with an announcement to its caller, each later check in this process finds the
+//!   pause. The request is then not sent to the origin before the announced time. If the write to
+//!   the store succeeded, the checks of all other processes that share the store find the pause
+//!   too. A request that was checked before the announcement may already be in flight.
+//! * A shorter pause never replaces a longer pause, regardless of the order in which processes
+//!   receive and write the announcements. The pause of the origin lasts until the latest announced
+//!   time.
 //! * A request waits for at most [`ThrottleLayer::max_wait`]. If it would have to wait longer, it
 //!   fails immediately with an [error](ClientError).
-//! * A request is sent again only if the function given to [`ThrottleLayer::retry`] returns a copy
-//!   of it, and only after a response with status 429, or with status 503 and a time.
+//! * A request is sent again only after a response with status 429, or with status 503 and an
+//!   announced time, and only if the function that was given to [`ThrottleLayer::retry`] returns a
+//!   copy of the request.
 //!
 //! # Cancellation
 //!
-//! If a future is dropped while the request waits for its turn, the charge is refunded: see
-//! [`Admission`](tidegate_core::Admission#cancellation). If the turn has come, and the request
-//! still waits because the origin announced a pause, the turn counts as used. A task writes a
-//! received announcement to the store, even if the future is dropped.
+//! If the response future is dropped while the request waits for its turn, the charge is refunded:
+//! see [`Admission`](tidegate_core::Admission#cancellation). If the turn has come, and the request
+//! still waits for the end of a pause, the request stays charged. A task writes each received
+//! announcement to the store, even if the future is dropped.
 //!
 //! # Store failures
 //!
 //! If the store returns an error, the request is not sent, and the caller receives the error. A
-//! store that [fails open](tidegate_core::StoreExt::or_fail_open) admits requests, but the
-//! announcements that this process received are still obeyed. If an announcement cannot be written
+//! store that [fails open](tidegate_core::StoreExt::or_fail_open) admits requests, but the layer
+//! still obeys the announcements that this process received. If an announcement cannot be written
 //! to the store, only this process obeys it.
 
 mod announcements;

@@ -23,7 +23,8 @@ where
     }
 }
 
-/// Copies no requests. This is the default.
+/// A [`CopyRequest`] that copies no request, so that the layer retries nothing. This is the
+/// default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NoRetry;
 
@@ -34,11 +35,11 @@ impl<B> CopyRequest<B> for NoRetry {
 }
 
 /// Copies a request without a body whose method is safe by RFC 9110: GET, HEAD, OPTIONS and TRACE.
-/// [`ThrottleLayer::retry`](super::ThrottleLayer::retry) takes this function.
+/// Pass this function to [`ThrottleLayer::retry`](super::ThrottleLayer::retry).
 ///
-/// The body of the copy is the default body, so that the type of the body need not implement
-/// `Clone`. For example, `reqwest::Body` and boxed bodies do not implement it. A request with a
-/// body is not copied.
+/// The body of the copy is the default value of `B`, so that `B` need not implement `Clone`. For
+/// example, `reqwest::Body` and boxed bodies do not implement `Clone`. A request with a body is not
+/// copied.
 ///
 /// ```
 /// use http::Request;

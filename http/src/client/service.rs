@@ -22,9 +22,9 @@ use crate::fields::ServerLimits;
 /// A client that keeps its requests within limits. [`ThrottleLayer`](super::ThrottleLayer) creates
 /// it.
 ///
-/// The service is always ready. A request first waits for its turn, and only then for the inner
-/// client, so that a waiting request occupies no connection and no permit of the inner client. The
-/// request is sent by the client that has become ready, not by a clone.
+/// `poll_ready` is always ready. A request first waits for its turn, and then until the inner
+/// client is ready. So a request that waits for its turn occupies no connection and no permit of
+/// the inner client. The request is sent by the client that has become ready, not by a clone of it.
 pub struct Throttle<I, S, R = NoRetry> {
     inner: I,
     settings: Arc<Settings<S, R>>,
@@ -103,7 +103,8 @@ where
         let is_retryable = announced.is_some() && is_refusal(response.status());
         let Some(copy) = copy.filter(|_| is_retryable) else { return Ok(response) };
         if turn.wait().await.is_err() {
-            // The turn of the retry would come too late.
+            // The retry would have to wait too long, or the store failed. The caller receives the
+            // refusal instead.
             return Ok(response);
         }
         request = copy;
@@ -116,13 +117,15 @@ fn is_refusal(status: StatusCode) -> bool {
 }
 
 impl<S, R> Settings<S, R> {
-    /// Returns the time for which the client must not send requests. Returns `None` if the response
-    /// does not announce such a pause; with status 429, the default pause applies instead.
+    /// Returns the pause that the response announces, during which the client must not send
+    /// requests. Without an announcement, returns the default pause for status 429, and `None` for
+    /// any other status.
     fn announced(&self, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
         let now = SystemTime::now();
         let announced = ServerLimits::read(headers, now);
         let is_error = status.is_client_error() || status.is_server_error();
-        // On other responses, `Retry-After` is about a redirect or a job, and not about the client.
+        // `Retry-After` is about a limit only in an error. In other responses, it is about a
+        // redirect or a job.
         let until = if is_error { announced.not_before() } else { announced.exhausted_until() };
         match until {
             Some(until) => Some(until.duration_since(now).unwrap_or_default()),
@@ -131,7 +134,7 @@ impl<S, R> Settings<S, R> {
     }
 }
 
-/// Waits until the client is ready. Returns `true` if it was not ready immediately.
+/// Waits until the client is ready. Returns `true` if the client was not ready immediately.
 async fn ready<B, I: Service<Request<B>>>(inner: &mut I) -> Result<bool, I::Error> {
     let mut was_pending = false;
     poll_fn(|context| {
@@ -143,7 +146,7 @@ async fn ready<B, I: Service<Request<B>>>(inner: &mut I) -> Result<bool, I::Erro
     Ok(was_pending)
 }
 
-/// Returns the time after this span. A span above 71 years counts as 71 years.
+/// Returns the time that is `span` later than now. A span above 71 years counts as 71 years.
 fn after(span: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(span.min(MAX_SPAN)).unwrap_or(now)
@@ -169,7 +172,7 @@ impl<C, E> fmt::Debug for ThrottleFuture<C, E> {
     }
 }
 
-// A derived implementation would require that the store implements `Clone`.
+// `#[derive(Clone)]` would require that the store implements `Clone`.
 impl<I: Clone, S, R> Clone for Throttle<I, S, R> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), settings: Arc::clone(&self.settings) }

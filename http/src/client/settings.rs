@@ -9,7 +9,6 @@ use tidegate_core::{Limiter, Subject};
 
 use super::announcements::Announcements;
 
-/// The data that a layer shares with its services.
 pub(super) struct Settings<S, R> {
     pub(super) limiter: Limiter<S>,
     pub(super) announcements: Announcements,
@@ -24,7 +23,7 @@ pub(super) struct Settings<S, R> {
 pub(super) type SubjectOf = dyn Fn(&Parts) -> Option<Subject<'static>> + Send + Sync;
 pub(super) type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
 
-// A derived implementation would require that the store implements `Clone`.
+// `#[derive(Clone)]` would require that the store implements `Clone`.
 impl<S, R: Clone> Clone for Settings<S, R> {
     fn clone(&self) -> Self {
         Self {

@@ -8,8 +8,8 @@ use tidegate_core::Subject;
 /// default subject of a [`ThrottleLayer`](super::ThrottleLayer).
 ///
 /// The origin is in lower case. It contains the port if the URI contains the port, or if the scheme
-/// has a default port. If the URI has no host, the origin is `//host`, from the field `Host`.
-/// Returns `None` if there is no host at all.
+/// has a default port. If the URI has no host, the origin is `//` and the value of the field
+/// `Host`. Returns `None` if there is no host at all.
 ///
 /// ```
 /// use http::Request;

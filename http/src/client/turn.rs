@@ -10,14 +10,15 @@ use super::announcements::Announcements;
 /// The maximum time by which a wait is extended at random.
 const MAX_JITTER: Duration = Duration::from_secs(1);
 
-/// The resolution of Tokio's timers. With this minimum, a store that refuses with a wait of zero is
-/// not called in a busy loop.
+/// The minimum time between two attempts, which is the resolution of Tokio's timers. Without this
+/// minimum, a store that refuses with a wait of zero would be called in a busy loop.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
 
 /// The reason why a request has no turn.
 #[derive(Debug)]
 pub(super) enum NoTurn {
-    /// The request would have to wait this long, which exceeds its maximum. `None` means forever.
+    /// The request would have to wait this long, which exceeds its maximum. `None` means that no
+    /// wait is long enough.
     TooLong(Option<Duration>),
     Store(Error),
 }
@@ -36,9 +37,9 @@ pub(super) struct Turn<'a, S> {
 impl<S: Store + 'static> Turn<'_, S> {
     /// Waits until the request can be sent.
     ///
-    /// If a request was admitted and then had to wait because of an announcement, it is charged
-    /// again after the wait. Otherwise, all requests that were admitted during the pause would be
-    /// sent simultaneously.
+    /// If the limiter admits a request while an announced pause is in effect, the request is
+    /// charged again after the pause. Without the second charge, all requests that were admitted
+    /// during the pause would be sent simultaneously.
     pub(super) async fn wait(&self) -> Result<(), NoTurn> {
         loop {
             let wait = match self.announced_pause() {
@@ -56,8 +57,8 @@ impl<S: Store + 'static> Turn<'_, S> {
         }
     }
 
-    /// Acquires the next turn. Returns the time to wait before the next attempt, or `None` if the
-    /// request can be sent.
+    /// Acquires the next turn. Returns `None` if the request can be sent. Otherwise, returns the
+    /// time to wait before the next attempt.
     async fn take(&self) -> Result<Option<Duration>, NoTurn> {
         let request = self.limiter.subject(self.subject).cost(self.cost);
         let decision = request.acquire_within(self.left()).await.map_err(NoTurn::Store)?;
@@ -68,8 +69,8 @@ impl<S: Store + 'static> Turn<'_, S> {
         if decision.wait().is_zero() { Ok(self.pause_of(&decision)) } else { self.pause().await }
     }
 
-    /// Returns the pause of the origin, from the store and from the announcements that this process
-    /// received. This charges nothing.
+    /// Returns the remaining pause of the subject: the longest of the blocks in the store and the
+    /// announcement that this process received. Charges nothing.
     pub(super) async fn pause(&self) -> Result<Option<Duration>, NoTurn> {
         let request = self.limiter.subject(self.subject).cost(0);
         let decision = request.peek().await.map_err(NoTurn::Store)?;

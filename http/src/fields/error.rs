@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The error of a name or a unit that no field can contain.
+/// The error if no field can contain the name of a policy or of a unit.
 ///
 /// A string in a structured field consists of printable ASCII characters (RFC 9651, section 3.3.3).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,11 @@
-//! The formats in which servers announce their limits, and the limits that they announce.
+//! The formats of the fields in which a response announces limits, and the choice of the policies
+//! that these fields name.
 
 /// The format of the fields in which a response announces limits.
 ///
-/// The drafts of the HTTPAPI working group have changed their syntax twice, and none is a standard
-/// yet. Each variant names the draft whose *syntax* it has, and does not claim to comply with the
-/// draft.
+/// The drafts of the HTTPAPI working group have changed their syntax twice, and no draft is a
+/// standard yet. Each variant is named after the draft whose *syntax* it uses. The variant does not
+/// claim to comply with the other rules of the draft.
 ///
 /// | variant | fields | several policies |
 /// |---|---|---|
@@ -15,10 +16,11 @@
 /// | [`XRateLimit`](Self::XRateLimit) | `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` in seconds from now | the tightest |
 /// | [`XRateLimitEpoch`](Self::XRateLimitEpoch) | `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` in seconds since 1970, like GitHub | the tightest |
 ///
-/// The tightest policy of an admission is the policy with the smallest remaining amount. The
-/// tightest policy of a refusal is the refusing policy with the longest wait. The older fields
-/// cannot name a unit, so a policy with a [unit](super::FieldWriterBuilder::unit) can be the
-/// tightest only if all policies have one. "All" means the policies of the [`FieldScope`].
+/// In an admission, the tightest policy is the policy with the smallest remaining amount. In a
+/// refusal, it is the refusing policy with the longest wait. Only [`Ietf11`](Self::Ietf11) can name
+/// a unit. In the other formats, a policy with a [unit](super::FieldWriterBuilder::unit) can be the
+/// tightest only if all policies have a unit. In the table, "all" means all policies that the
+/// [`FieldScope`] selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum FieldFormat {
@@ -30,7 +32,7 @@ pub enum FieldFormat {
     /// The syntax of drafts 04 to 06.
     Ietf06,
     /// The syntax of draft-polli-03, as Envoy writes it with `enable_x_ratelimit_headers:
-    /// DRAFT_VERSION_03`. It serves clients and dashboards that expect this syntax.
+    /// DRAFT_VERSION_03`. Use this format if clients or dashboards expect it.
     EnvoyDraft03,
     /// `X-RateLimit-*`, with the reset in seconds from now.
     XRateLimit,
@@ -41,14 +43,14 @@ pub enum FieldFormat {
 
 /// The policies that the fields of a response name.
 ///
-/// A decision on many policies adds many bytes to each response: in the syntax of draft 11, some 40
-/// bytes for each policy in `RateLimit-Policy` and some 25 in `RateLimit`. The drafts allow a
-/// server to name only the tightest policies, because these tell a client how much it can send
-/// next.
+/// A decision on many policies adds many bytes to each response. In the syntax of draft 11, each
+/// policy takes about 40 bytes in `RateLimit-Policy` and about 25 bytes in `RateLimit`. The drafts
+/// allow a server to name only the tightest policies, because these policies tell a client how much
+/// it can send next.
 ///
-/// The tightest policy of a [unit](super::FieldWriterBuilder::unit) has the least remaining. In a
-/// refusal it is the refusing policy with the longest wait, if a policy of the unit refuses.
-/// `Retry-After` always accounts for all policies.
+/// Among the policies of one [unit](super::FieldWriterBuilder::unit), the tightest policy has the
+/// smallest remaining amount. If a policy of the unit refuses, the tightest policy is the refusing
+/// policy with the longest wait. The field `Retry-After` always takes all policies into account.
 ///
 /// ```
 /// use tidegate_core::{Decision, Outcome, Policy, Verdict};
@@ -69,13 +71,15 @@ pub enum FieldFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum FieldScope {
-    /// All policies of a decision on at most four policies, and otherwise the tightest policy of
-    /// each unit. Shadow policies are not counted.
+    /// All policies if a decision is on at most four policies, and otherwise the tightest policy of
+    /// each unit. Shadow policies do not count.
     #[default]
     Auto,
     /// All policies.
     All,
-    /// The tightest policy of each unit.
+    /// One policy for each unit in which policies count, such as requests or tokens. If policies of
+    /// the unit refuse, it is the refusing policy with the longest wait. Otherwise, it is the
+    /// policy with the smallest remaining amount.
     Tightest,
 }
 

@@ -1,5 +1,5 @@
-//! HTTP fields that announce limits. This module writes them from a decision, and reads the fields
-//! that other servers send. It does no I/O.
+//! HTTP fields that announce limits. This module writes these fields from a decision, and reads the
+//! fields that other servers send. It does no I/O.
 //!
 //! | task | type |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | read the limits that a server announced, in any of these formats and many others | [`ServerLimits`] |
 //!
 //! The `RateLimit` fields are an Internet-Draft of the HTTPAPI working group and not a standard.
-//! The written fields have the syntax of a draft, and do not claim to comply with it.
+//! This module writes fields in the syntax of a draft, and does not claim to comply with the draft.
 
 mod error;
 mod format;

@@ -20,8 +20,9 @@ pub const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelim
 /// `X-RateLimit-Reset`
 pub const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// The fields of [`FieldFormat::Ietf11`](super::FieldFormat::Ietf11), which a CORS layer exposes
-/// with `Access-Control-Expose-Headers`. Scripts of another origin can read only exposed fields.
+/// The fields of [`FieldFormat::Ietf11`](super::FieldFormat::Ietf11). Pass these names to a CORS
+/// layer, which exposes the fields with `Access-Control-Expose-Headers`. Scripts of another origin
+/// can read only exposed fields.
 ///
 /// ```
 /// use tidegate_http::fields::names::EXPOSED;

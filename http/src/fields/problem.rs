@@ -6,8 +6,8 @@ use tidegate_core::{Decision, DegradedAnswer, PolicyVerdict};
 
 use super::text::{Text, fits};
 
-/// The reason for a refusal, as a problem of RFC 9457. Its types are registered by the RateLimit
-/// drafts.
+/// The reason for a refusal, as a problem of RFC 9457. The drafts of the `RateLimit` fields
+/// register the types of these problems.
 ///
 /// ```
 /// use tidegate_core::{Limiter, ManualClock};
@@ -45,8 +45,8 @@ pub struct Problem<'a> {
 pub enum ProblemKind {
     /// A limit is exhausted, or the cost exceeds the limit.
     QuotaExceeded,
-    /// The store returned no decision, and the request was refused because no answer was available,
-    /// or by a fallback on a share of the limit. The client did not cause the refusal.
+    /// The store returned no decision. The request was refused without a decision, or by a fallback
+    /// that enforces only a share of the limit. The client did not cause the refusal.
     TemporaryReducedCapacity,
     /// The subject is blocked, for example after a refusal by a policy with
     /// [`block_for`](tidegate_core::Policy::block_for).
@@ -100,9 +100,9 @@ impl<'a> Problem<'a> {
 
     /// Creates the problem of a refusal. Returns `None` for an admission.
     ///
-    /// The kind is [`ProblemKind::TemporaryReducedCapacity`] if the store returned no decision.
-    /// Otherwise, it is [`ProblemKind::AbnormalUsageDetected`] if a refusing policy blocks the
-    /// subject, and [`ProblemKind::QuotaExceeded`] if none does.
+    /// If the store returned no decision, the kind is [`ProblemKind::TemporaryReducedCapacity`]. If
+    /// a refusing policy blocks the subject, the kind is [`ProblemKind::AbnormalUsageDetected`]. In
+    /// all other cases, the kind is [`ProblemKind::QuotaExceeded`].
     pub fn new(
         verdicts: impl IntoIterator<Item = PolicyVerdict<'a>>,
         decision: &Decision,
@@ -121,7 +121,8 @@ impl<'a> Problem<'a> {
             }
         }
         match decision.degraded().map(|degraded| degraded.answer) {
-            // A cost above the limit is refused regardless of the store.
+            // A failure policy that fails open still refuses a cost above the limit, because no
+            // store admits it.
             None | Some(DegradedAnswer::FailedOpen) => {}
             Some(DegradedAnswer::FellBack) => kind = ProblemKind::TemporaryReducedCapacity,
             Some(_) => {
@@ -145,7 +146,7 @@ impl<'a> Problem<'a> {
         self.kind.status()
     }
 
-    /// Returns the names of the policies that refuse. They are empty if no policy decided.
+    /// Returns the names of the policies that refuse. The slice is empty if no policy decided.
     #[must_use]
     pub fn violated_policies(&self) -> &[&'a str] {
         &self.violated

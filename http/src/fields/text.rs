@@ -38,13 +38,14 @@ impl Text {
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    /// Appends an integer of a structured field. Larger numbers become the maximum.
+    /// Appends an integer of a structured field. A number above [`MAX_INTEGER`] becomes this
+    /// maximum.
     pub(super) fn push_integer(&mut self, number: u64) {
         self.push_str(itoa::Buffer::new().format(number.min(MAX_INTEGER)));
     }
 
-    /// Appends a string, which must [fit](fits). The syntax of structured fields is valid in JSON
-    /// too.
+    /// Appends a quoted string. The text must [fit](fits). The result is valid in structured fields
+    /// and in JSON.
     pub(super) fn push_string(&mut self, text: &str) {
         self.0.push(b'"');
         let mut rest = text;
@@ -61,7 +62,7 @@ impl Text {
 
     /// Appends a byte sequence of a structured field.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
-        // Writing to a text never fails.
+        // Writing to a [`Text`] never fails.
         let _ = write!(self, ":{}:", Base64Display::new(bytes, &STANDARD));
     }
 
@@ -69,7 +70,7 @@ impl Text {
         self.0.is_empty()
     }
 
-    /// Returns the value, or `None` if a byte is not valid in a field. The methods above never
+    /// Returns the value, or `None` if a byte is not valid in a field. The other methods never
     /// append such a byte.
     pub(super) fn to_value(&self) -> Option<HeaderValue> {
         HeaderValue::from_bytes(&self.0).ok()
@@ -97,7 +98,7 @@ pub(super) fn fits(text: &str) -> bool {
     text.len() <= MAX_STRING && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// Rejects a text that does not [fit](fits).
+/// Returns an error if the text does not [fit](fits). The message contains `thing`, such as `unit`.
 pub(super) fn check(thing: &str, text: &str) -> Result<(), FieldError> {
     if fits(text) {
         return Ok(());

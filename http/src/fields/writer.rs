@@ -13,9 +13,10 @@ use super::{FieldError, FieldFormat, FieldScope, names};
 
 /// Writes decisions into the fields of responses.
 ///
-/// A writer is built once, for the policies of a limiter. A decision then costs one allocation, or
-/// one for each of the three numbers in the older formats. It costs one more if the fields do not
-/// name exactly these policies in this order. A refusal costs one more for `Retry-After`.
+/// Build a writer once, for the policies of a limiter. The fields of a decision then cost one
+/// allocation, or three in the formats with a field for each number. They cost one more if the
+/// policies, or their order, differ from those of the writer. A refusal costs one more for
+/// `Retry-After`.
 ///
 /// # Values
 ///
@@ -27,13 +28,15 @@ use super::{FieldError, FieldFormat, FieldScope, names};
 /// | reset (`t`), of a refusal | the wait of a policy that refuses, rounded up. The other policies have no reset, and neither has a policy for which no wait is long enough |
 /// | `Retry-After` | only of a refusal: the longest wait of the policies that refuse, rounded up, and at least 1. Omitted if no wait is long enough |
 ///
-/// Therefore, `t` is never later than `Retry-After`. A client that waits for either of them is not
-/// too early, unless another request of the same subject is decided first.
+/// In a refusal, no `t` is greater than `Retry-After`. A client that waits for the greatest `t`, or
+/// for `Retry-After`, does not retry too early, provided that the store decides no other request of
+/// the same subject in the meantime.
 ///
 /// Shadow policies are not written. If a decision is on more than four policies, only the tightest
-/// policy of each unit is written, unless the [`FieldScope`] is another one. For a decision that
-/// [failed open](DegradedAnswer::FailedOpen), no field is written, because nothing is known. For a
-/// decision that [failed closed](DegradedAnswer::FailedClosed), only `Retry-After` is written.
+/// policy of each unit is written. With another [`FieldScope`], other policies are written. For a
+/// decision that [failed open](DegradedAnswer::FailedOpen), no field is written, because the
+/// remaining amounts are not known. For a decision that [failed
+/// closed](DegradedAnswer::FailedClosed), only `Retry-After` is written.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -69,17 +72,17 @@ pub struct FieldWriter {
     format: FieldFormat,
     scope: FieldScope,
     units: Box<[PolicyUnit]>,
-    /// The policies in force that were known beforehand, in their order.
+    /// The enforced policies for which the writer was built, in their order.
     policies: Box<[Policy]>,
-    /// The beginning of the member of each in `RateLimit`: `"burst";r=`.
+    /// For each policy, the beginning of its member in `RateLimit`, such as `"burst";r=`.
     members: Box<[Text]>,
-    /// `RateLimit-Policy` of exactly these policies.
+    /// The prepared value of `RateLimit-Policy` for all of `policies`.
     policy_value: Option<HeaderValue>,
 }
 
 /// A verdict that is written.
 struct Written<'v> {
-    /// The index among the verdicts that could be written.
+    /// The index of the verdict among all verdicts that a field can contain.
     place: usize,
     verdict: PolicyVerdict<'v>,
     partition_key: Option<&'v [u8]>,
@@ -113,9 +116,9 @@ impl FieldWriterBuilder {
         self
     }
 
-    /// Sets the unit that the policy of this name counts, if it does not count requests:
-    /// `content-bytes`, `concurrent-requests`, or a word of the application. Only
-    /// [`FieldFormat::Ietf11`] contains the unit.
+    /// Sets the unit of the policy with this name, if the policy does not count requests. Examples
+    /// are `content-bytes`, `concurrent-requests`, and a word of the application. Only
+    /// [`FieldFormat::Ietf11`] writes the unit.
     ///
     /// ```
     /// use tidegate_core::Policy;
@@ -137,7 +140,8 @@ impl FieldWriterBuilder {
     /// Builds a writer for decisions on these policies, such as
     /// [`Limiter::policies`](tidegate_core::Limiter::policies).
     ///
-    /// The writer can also write decisions on other policies that were given with a request.
+    /// The writer can also write decisions on other policies, such as a user's plan that a request
+    /// contains.
     ///
     /// # Errors
     ///
@@ -218,13 +222,14 @@ impl FieldWriter {
         self.policy_value.as_ref()
     }
 
-    /// Writes a decision with its verdicts, from
+    /// Writes the fields of a decision. The verdicts come from
     /// [`Limiter::verdicts`](tidegate_core::Limiter::verdicts) or
     /// [`MultiRequest::verdicts`](tidegate_core::MultiRequest::verdicts).
     ///
-    /// [`FieldFormat::Ietf11`] appends its lists to existing fields, which another layer may have
-    /// written. All other fields are replaced. If a field cannot contain the name of a policy, the
-    /// policy is omitted. This never happens to the policies that the writer was built for.
+    /// If another layer has already written `RateLimit` fields, [`FieldFormat::Ietf11`] adds its
+    /// lists to them. All other fields are replaced. If a field cannot contain the name of a
+    /// policy, the policy is omitted. This never happens to the policies that the writer was built
+    /// for.
     pub fn write<'v>(
         &self,
         verdicts: impl IntoIterator<Item = PolicyVerdict<'v>>,
@@ -232,7 +237,8 @@ impl FieldWriter {
         headers: &mut HeaderMap,
     ) {
         let verdicts = verdicts.into_iter().map(|verdict| (verdict, None));
-        // Only one format needs the time, and reading the time may be a system call.
+        // The clock is read only if the format needs the time, because reading the clock may be a
+        // system call.
         self.write_with(verdicts, decision, headers, SystemTime::now);
     }
 
@@ -249,8 +255,8 @@ impl FieldWriter {
         self.write_with(verdicts, decision, headers, || now);
     }
 
-    /// Like [`write`](Self::write), but takes a partition key with each verdict. The key is the
-    /// parameter `pk` of the field `RateLimit`, in the format [`FieldFormat::Ietf11`]. `None`
+    /// Like [`write`](Self::write), but takes a partition key with each verdict. In the format
+    /// [`FieldFormat::Ietf11`], the key becomes the parameter `pk` of the field `RateLimit`. `None`
     /// discloses no partition.
     ///
     /// A key must not disclose more about a subject than its client may know. Use a keyed hash of
@@ -320,8 +326,8 @@ impl FieldWriter {
         }
     }
 
-    /// Returns the place of the tightest verdict of each unit. The first of equally tight verdicts
-    /// counts.
+    /// Returns [`Written::place`] of the tightest verdict of each unit. Among equally tight
+    /// verdicts, the first counts.
     fn tightest_of_units(&self, verdicts: &[Written<'_>]) -> SmallVec<[usize; 4]> {
         let mut tightest: SmallVec<[(Option<&str>, &Written<'_>); 4]> = SmallVec::new();
         for written in verdicts {
@@ -372,8 +378,8 @@ impl FieldWriter {
         headers: &mut HeaderMap,
         now: impl FnOnce() -> SystemTime,
     ) {
-        // The older fields cannot name a unit. If several verdicts are equally tight, the first
-        // counts.
+        // A verdict without a unit takes precedence, because the older fields cannot name a unit.
+        // Among equally tight verdicts, the first counts.
         let tightest =
             verdicts.iter().map(|written| &written.verdict).rev().max_by_key(|verdict| {
                 let (wait, ..) = tightness(verdict);
@@ -383,7 +389,7 @@ impl FieldWriter {
         let reset = reset(tightest, is_denied);
         let fields = match self.format {
             FieldFormat::Ietf07 => {
-                // This draft requires the reset, so a limit without a reset cannot be written.
+                // Draft 07 requires the reset, so a limit without a reset cannot be written.
                 if let Some(reset) = reset {
                     insert(headers, names::RATELIMIT, &dictionary(tightest, reset));
                 }
@@ -414,8 +420,8 @@ impl FieldWriter {
         }
     }
 
-    /// Returns the limit. In the format of Envoy, the policies follow: `100,
-    /// 100;w=60;name="burst"`.
+    /// Returns the value of the field for the limit. In the format of Envoy, the policies follow
+    /// the limit: `100, 100;w=60;name="burst"`.
     fn limit_value(&self, tightest: &PolicyVerdict<'_>, verdicts: &[Written<'_>]) -> Text {
         let mut text = Text::default();
         text.push_integer(tightest.limit());
@@ -435,8 +441,8 @@ impl FieldWriter {
         known.map(|known| &*known.unit)
     }
 
-    /// Returns `RateLimit-Policy`. The value is prepared for the policies that the writer was built
-    /// for.
+    /// Returns the value of `RateLimit-Policy`. For the policies that the writer was built for,
+    /// this value is already prepared.
     fn policy_value_of(&self, verdicts: &[Written<'_>]) -> Option<HeaderValue> {
         let policies = verdicts.iter().map(|written| written.verdict.policy());
         let mut pairs = policies.clone().zip(&self.policies);
@@ -455,8 +461,8 @@ impl FieldWriter {
             match self.format {
                 FieldFormat::Ietf11 => self.push_named(&mut text, policy),
                 FieldFormat::Ietf07 | FieldFormat::Ietf06 => {
-                    // In these drafts, two policies with the same number are invalid. The first is
-                    // written.
+                    // In drafts 04 to 07, a field must not contain two policies with the same
+                    // limit. Only the first is written.
                     let mut before = policies.iter().take(place);
                     if !before.any(|other| other.limit() == policy.limit()) {
                         text.next_member();
@@ -487,8 +493,9 @@ impl FieldWriter {
     }
 }
 
-/// Returns the tightness of a verdict. Among verdicts that refuse, a longer wait is tighter, and
-/// the tightest verdict has no wait that is long enough. Among other verdicts, a smaller remaining
+/// Returns a key that orders verdicts by tightness. A verdict that refuses is tighter than a
+/// verdict that admits. Among verdicts that refuse, a longer wait is tighter, and a verdict for
+/// which no wait is long enough is the tightest. Among verdicts that admit, a smaller remaining
 /// amount is tighter, and then a later reset.
 fn tightness(verdict: &PolicyVerdict<'_>) -> (Option<Duration>, Reverse<u64>, Duration) {
     let wait = verdict.refuses().then(|| verdict.retry_after().unwrap_or(Duration::MAX));
@@ -503,7 +510,7 @@ fn push_numbered(text: &mut Text, policy: &Policy) {
     text.push_integer(secs_ceil(policy.window()).max(1));
 }
 
-/// Returns the beginning of a member of `RateLimit`.
+/// Returns the beginning of a member of `RateLimit`, such as `"burst";r=`.
 fn member(name: &str) -> Text {
     let mut text = Text::default();
     text.push_string(name);
@@ -511,18 +518,18 @@ fn member(name: &str) -> Text {
     text
 }
 
-/// Returns the value of `t` of a verdict, in seconds.
+/// Returns the reset `t` of a verdict, in seconds. Returns `None` if the verdict has no reset.
 fn reset(verdict: &PolicyVerdict<'_>, is_denied: bool) -> Option<u64> {
     let span = match is_denied {
         false => Some(verdict.reset_after()),
         true if verdict.refuses() => verdict.retry_after(),
         true => None,
     };
-    // A wait below one second is written as 1, like `Retry-After`.
+    // In a refusal, a wait of zero is written as 1, as in `Retry-After`.
     span.map(|span| secs_ceil(span).max(u64::from(is_denied)))
 }
 
-/// Returns the field of draft 07.
+/// Returns the value of `RateLimit` in the syntax of draft 07.
 fn dictionary(verdict: &PolicyVerdict<'_>, reset: u64) -> Text {
     let mut text = Text::default();
     text.push_str("limit=");
@@ -534,13 +541,14 @@ fn dictionary(verdict: &PolicyVerdict<'_>, reset: u64) -> Text {
     text
 }
 
-/// Returns the time after a wait as whole seconds since 1970, rounded up.
+/// Returns the time that is `secs` after `now`, as whole seconds since 1970, rounded up.
 fn epoch_after(now: SystemTime, secs: u64) -> u64 {
     let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     secs_ceil(since).saturating_add(secs)
 }
 
-// A map of headers holds 32,768 fields. If the map is full, it stays unchanged.
+// A `HeaderMap` holds at most 32,768 fields. If the map is full, the following functions write
+// nothing.
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, text: &Text) {
     if let Some(value) = text.to_value() {

@@ -15,16 +15,16 @@ use super::limit::{LimitCharge, NoSubject};
 use super::shared::Shared;
 use crate::subject::PartitionKey;
 
-/// The number of limits up to which a request needs no allocation for them.
+/// The number of charges that a request can have without an allocation for them.
 const FEW: usize = 3;
 
 /// The result of a decision on a request.
 #[derive(Debug)]
 pub(super) enum Admission {
-    /// The request passes, and its response does not depend on the decision. Either no limit
-    /// applies, or the layer neither writes fields nor refunds.
+    /// The request is admitted, and its response does not depend on the decision: no limit applies,
+    /// or the layer has neither fields nor refunds.
     Passes,
-    /// The policies admit or refuse the request.
+    /// The decision of the store admits or refuses the request.
     Decided(Decided),
     /// The request has no subject for the limit of this policy.
     NoSubject { policy: Policy, refused: NoSubject },
@@ -32,31 +32,33 @@ pub(super) enum Admission {
     Failed(Error),
 }
 
-/// A decision, with the policies that it is on.
+/// A decision, with the policies of its charges.
 #[derive(Debug)]
 pub(super) struct Decided {
     policies: SmallVec<[Policy; FEW]>,
     partition_keys: PartitionKeys,
     pub(super) decision: Decision,
-    /// The refund to send if the request fails. `None` without a rule for refunds.
+    /// The call that refunds the charges, if the layer's rule for refunds applies to the response.
+    /// `None` if nothing can be refunded.
     pub(super) refund: Option<Box<OwnedCall>>,
 }
 
-/// The partition key of each charge, if the response discloses it. Empty if the response discloses
-/// none.
+/// The partition key of each charge, or `None` if the response does not disclose the key. The list
+/// is empty if the response discloses no key.
 type PartitionKeys = Vec<Option<PartitionKey>>;
 
 /// The charges of a request on which the store has not decided yet.
 #[derive(Debug)]
 pub(super) struct Undecided {
     call: Box<OwnedCall>,
-    /// Whether a rule may refund each charge.
+    /// For each charge, whether a rule for refunds may refund it.
     is_refunded: SmallVec<[bool; FEW]>,
     partition_keys: PartitionKeys,
 }
 
 impl Decided {
-    /// Creates a decision whose charges are never refunded by a rule.
+    /// Creates the decision of a hold. It contains no call for a refund, because a hold is settled
+    /// instead.
     pub(super) fn without_refund(limits: &[LimitCharge<'_>], decision: Decision) -> Self {
         let policies = limits.iter().map(|limit| limit.policy.clone()).collect();
         Self { policies, partition_keys: partition_keys(limits), decision, refund: None }
@@ -76,10 +78,11 @@ impl Decided {
 /// The charges of the limits that apply to a request.
 pub(super) type LimitCharges<'r> = SmallVec<[LimitCharge<'r>; FEW]>;
 
-/// Adds the charges of the limits that apply to a request to `limits`. Returns an [`Admission`]
+/// Adds to `limits` the charges of the limits that apply to a request. Returns an [`Admission`]
 /// instead if no limit applies, if a required subject is missing, or if the store does not support
 /// a policy.
-// The charges are large, so that a caller that received them as a result would move them.
+// The caller passes `limits` by reference. The charges are large, so returning them would be
+// slower.
 pub(super) fn applying_limits<'r, S: Store, R>(
     shared: &'r Shared<S, R>,
     request: &'r Parts,
@@ -89,7 +92,8 @@ pub(super) fn applying_limits<'r, S: Store, R>(
         match limit.charge(index, own_policy, request) {
             Ok(None) => {}
             Ok(Some(charge)) => {
-                // The limiter checked its own policies when it was created.
+                // When the limiter was created, it checked that the store supports the limiter's
+                // own policies.
                 if !charge.policy.is_same_object(own_policy)
                     && let Err(error) = shared.limiter.store().supports(charge.policy)
                 {
@@ -121,7 +125,8 @@ fn partition_keys(limits: &[LimitCharge<'_>]) -> PartitionKeys {
 ///
 /// # Errors
 ///
-/// Returns the charges for [`decide`], if the store does not answer immediately.
+/// If the store does not answer immediately, returns the charges as an error. The caller then
+/// passes them to [`decide`].
 pub(super) fn decide_now<S: Store, R>(
     shared: &Shared<S, R>,
     request: &Parts,
@@ -136,7 +141,8 @@ pub(super) fn decide_now<S: Store, R>(
     let partition_keys = partition_keys(&limits);
     let call = Call::acquire(&charges);
     if store.answers_immediately() {
-        // If the store breaks its promise and the answer is not ready, `decide` calls it again.
+        // If the store promised an immediate answer but has none, the answer is dropped, and
+        // [`decide`] calls the store again.
         if let Ok(answer) = store.decide(call).into_ready() {
             return Ok(Admission::new(shared, call, &is_refunded, partition_keys, answer));
         }
@@ -144,7 +150,7 @@ pub(super) fn decide_now<S: Store, R>(
     Err(Undecided { call: Box::new(call.into()), is_refunded, partition_keys })
 }
 
-/// Decides on the charges of a request.
+/// Sends the charges of a request to the store, and waits for the decision.
 pub(super) async fn decide<S: Store, R>(
     shared: Arc<Shared<S, R>>,
     request: Parts,
@@ -178,7 +184,7 @@ impl Admission {
         let is_charged = decision.is_allowed() && decision.degraded().is_none();
         let refund = if is_charged && shared.settings.refund.is_some() {
             let charged = call.charges.iter().zip(is_refunded).zip(decision.verdicts());
-            // A shadow policy that denied was not charged.
+            // A shadow policy that denied did not make the charge, so there is nothing to refund.
             let refundable = charged.filter(|((_, is_refunded), verdict)| {
                 **is_refunded && verdict.outcome() == Outcome::Allowed
             });
@@ -204,8 +210,8 @@ impl LimitCharge<'_> {
     }
 }
 
-/// Sends a refund. If the refund fails, the costs stay charged. The layer `observed` counts the
-/// failure.
+/// Sends a refund. If the refund fails, the costs stay charged. The store layer `observed` counts
+/// the failure.
 pub(super) async fn refund<S: Store, R>(shared: Arc<Shared<S, R>>, refund: OwnedCall) {
     let _ = shared.limiter.store().decide(refund.as_call()).await;
 }

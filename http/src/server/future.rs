@@ -21,7 +21,7 @@ use super::hold::{OpenHold, StoreCall};
 use super::refusal::{ProblemJson, Respond};
 use super::shared::Shared;
 
-/// The maximum time for which a task refunds a hold whose caller was cancelled.
+/// The maximum time that a task takes to refund a hold after its caller was cancelled.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pin_project! {
@@ -46,7 +46,7 @@ pin_project! {
         /// The store is deciding.
         Deciding {
             decision: PendingDecision,
-            // Boxed, because otherwise each response future would be twice as large.
+            // Without the box, each response future would be twice as large.
             waiting: Option<Box<Waiting<Svc, ReqB>>>,
         },
         /// The inner service is executing the request.
@@ -56,8 +56,8 @@ pin_project! {
             decided: Option<Decided>,
             hold: Option<Box<dyn OpenHold>>,
         },
-        /// The result is known. Before it is returned, the store executes the refund or the
-        /// settlement, if there is one.
+        /// The result of the service, or a refusal, is known. If there is a refund or a settlement,
+        /// the store executes it before the future returns the result.
         Ending {
             call: Option<StoreCall>,
             result: Option<Result<Svc::Response, Svc::Error>>,
@@ -79,14 +79,15 @@ pub(super) struct DecidedRequest {
     pub(super) hold: Option<Box<dyn OpenHold>>,
 }
 
-/// A response, with the hold that the end of its body settles.
+/// A response, and the hold that is settled at the end of the body.
 type HeldResponse<B> = (Response<B>, Option<Box<dyn OpenHold>>);
 
-/// The decision on a request, while the store makes it.
+/// The call to the store that decides on a request, while the call is in flight.
 pub(super) struct PendingDecision {
     call: Option<Pin<Box<dyn Future<Output = DecidedRequest> + Send>>>,
     is_hold: bool,
-    /// The runtime in which a hold was sent.
+    /// The Tokio runtime in which the call of a hold was polled. After a cancellation, a task in
+    /// this runtime refunds the hold.
     runtime: Option<Handle>,
 }
 
@@ -95,8 +96,8 @@ impl PendingDecision {
         Self { call: Some(Box::pin(call)), is_hold: false, runtime: None }
     }
 
-    /// Like [`new`](Self::new), for a call that holds. If the decision is dropped while the call is
-    /// in flight, a task waits for the answer and refunds the hold.
+    /// Like [`new`](Self::new), but for a call that holds estimates. If the decision is dropped
+    /// while the call is in flight, a task waits for the answer and refunds the hold.
     pub(super) fn hold(call: impl Future<Output = DecidedRequest> + Send + 'static) -> Self {
         Self { call: Some(Box::pin(call)), is_hold: true, runtime: None }
     }
@@ -223,7 +224,8 @@ where
                     if let Some(call) = call {
                         ready!(call.as_mut().poll(context));
                     }
-                    // A future that is polled after its output stays pending.
+                    // If the future is polled again after it has returned its result, it stays
+                    // pending.
                     let Some(result) = result.take() else { return Poll::Pending };
                     return Poll::Ready(result.map(|response| (response, None)));
                 }
@@ -297,7 +299,7 @@ where
     type Output = Result<Response<ResB>, Svc::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Requests of this future have no hold, so that the body does not matter.
+        // A request of this future has no hold, so the end of the body does not matter.
         let result = ready!(self.poll_response(context, |_| true));
         Poll::Ready(result.map(|(response, _)| response))
     }

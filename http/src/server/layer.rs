@@ -48,7 +48,8 @@ use crate::fields::{FieldFormat, FieldScope, FieldWriter};
 /// ```
 #[must_use = "a layer does nothing until a service is wrapped by it"]
 pub struct RateLimitLayer<S, R = ProblemJson> {
-    // A single pointer, because axum applies the layer of a route again for each request.
+    // The layer is a single pointer, so that it can be applied quickly: axum applies the layer of a
+    // route again for each request.
     shared: Arc<Shared<S, R>>,
 }
 
@@ -57,12 +58,12 @@ impl<S: Store> RateLimitLayer<S> {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::InvalidConfig`] if
+    /// Returns [`ErrorKind::InvalidConfig`] in these cases:
     ///
-    /// * there is no limit, or more than [`MAX_CHARGES`],
-    /// * the limiter has no policy with the name of a limit,
-    /// * a field cannot contain a name or a unit, or
-    /// * the status for requests without a subject is not a client error.
+    /// * There is no limit, or there are more limits than [`MAX_CHARGES`].
+    /// * The limiter has no policy with the name of a limit.
+    /// * A field cannot contain the name of a policy or of a unit.
+    /// * The status for requests without a subject is not a client error.
     pub fn new(
         limiter: Limiter<S>,
         limits: impl IntoIterator<Item = Limit>,
@@ -100,7 +101,8 @@ impl<S: Store> RateLimitLayer<S> {
 
 impl<S, R> RateLimitLayer<S, R> {
     /// Exempts requests with this path, such as `/health`, from all limits. The layer compares the
-    /// whole path that it receives. In a nested router, axum removes the prefix before.
+    /// whole path that it receives. In a nested router, axum removes the prefix of the path before
+    /// the layer receives it.
     pub fn exempt_path(self, path: impl Into<Box<str>>) -> Self {
         self.exempt_by(Exemption::Path(path.into()))
     }
@@ -149,7 +151,7 @@ impl<S, R> RateLimitLayer<S, R> {
     }
 
     /// Refunds the charges of a request if its service fails, or if `rule` returns `true` for the
-    /// head of the response. [`Limit::without_refund`] excludes a limit.
+    /// head of the response. [`Limit::without_refund`] excludes a limit from refunds.
     ///
     /// The response waits until the store has executed the refund. If the refund fails, or if the
     /// client disconnects before the response, the request stays charged. Requests that a failure
@@ -171,15 +173,16 @@ impl<S, R> RateLimitLayer<S, R> {
     }
 
     /// Treats the costs as estimates, for a service whose costs are known only after the response:
-    /// see [`hold`](super::hold). The layer settles the named limits at their [`ActualCost`]. The
-    /// other limits keep their costs.
+    /// see [`hold`](super::hold). The layer settles each limit in `costs` at its [`ActualCost`].
+    /// The other limits keep their costs.
     ///
     /// `ttl` is the maximum duration of a response. The store remembers a hold for twice this time.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::InvalidConfig`] if the layer has no limit of a name, if two limits have
-    /// the same policy, or if `ttl` is zero or exceeds [`MAX_SPAN`](tidegate_core::MAX_SPAN).
+    /// Returns [`ErrorKind::InvalidConfig`] if `costs` contains a name that no limit of the layer
+    /// has, if two limits have the same policy, or if `ttl` is zero or exceeds
+    /// [`MAX_SPAN`](tidegate_core::MAX_SPAN).
     pub fn hold_for<'n>(
         self,
         ttl: Duration,
@@ -190,8 +193,8 @@ impl<S, R> RateLimitLayer<S, R> {
         Ok(HoldLayer::new(shared, settings))
     }
 
-    /// Answers refusals with the responses that a function returns. The layer adds its fields to
-    /// them.
+    /// Answers refusals with the responses that the function `respond` returns. The layer adds its
+    /// fields to these responses.
     ///
     /// By default, [`ProblemJson`] creates the responses to refused requests and to errors. It
     /// requires that the body type of the service implements `From<String>`, as `axum::body::Body`
@@ -233,7 +236,8 @@ impl<S, R> RateLimitLayer<S, R> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Returns the shared data. Other clones of the layer keep their copy.
+    /// Returns the data of the layer. If other clones of the layer share the data, returns a copy
+    /// of it.
     fn into_shared(self) -> Shared<S, R> {
         Arc::try_unwrap(self.shared).unwrap_or_else(|shared| Shared {
             limiter: shared.limiter.clone(),
@@ -275,7 +279,7 @@ impl<Svc, S, R> Layer<Svc> for RateLimitLayer<S, R> {
     }
 }
 
-// A derived implementation would require `S: Clone` and `R: Clone`.
+// `#[derive(Clone)]` would require `S: Clone` and `R: Clone`.
 impl<S, R> Clone for RateLimitLayer<S, R> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }

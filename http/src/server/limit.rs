@@ -91,7 +91,7 @@ pub(super) struct LimitCharge<'r> {
 }
 
 impl Limit {
-    /// Creates a limit that charges 1 per request to this subject, under the limiter's policy of
+    /// Creates a limit that charges 1 per request to this subject, under the limiter's policy with
     /// this name. A request without the subject is refused with status 400.
     pub fn by(policy: impl Into<Box<str>>, subject: impl ExtractSubject + 'static) -> Self {
         Self {
@@ -171,8 +171,8 @@ impl Limit {
         Self { missing: Missing::Refuse(status), ..self }
     }
 
-    /// Does not apply the limit to requests without a subject. The other limits of the layer still
-    /// apply.
+    /// Exempts requests without a subject from this limit. The other limits of the layer still
+    /// apply to them.
     ///
     /// A client that can omit its subject can therefore bypass the limit.
     pub fn or_pass(self) -> Self {
@@ -255,8 +255,8 @@ impl Limit {
             return Ok(None);
         }
         let tenant = self.tenant.as_ref().map(|tenant| tenant.extract(request));
-        // The outer `Option` is `None` if the limit has no tenants, and the inner one if the
-        // request has no tenant.
+        // `Some(None)` means that the limit needs a tenant, but the request has none. `None` means
+        // that the limit has no tenants.
         let subject = match tenant {
             Some(None) => None,
             _ => self.subject.extract(request),

@@ -27,7 +27,7 @@
 //!
 //! # Responses
 //!
-//! The columns describe the response of a request, whether the request reaches the service, and the
+//! The table shows the response to a request, whether the request reaches the service, and the
 //! fields that the layer adds.
 //!
 //! | request | response | reaches the service | fields |
@@ -77,15 +77,15 @@
 //! # Cost
 //!
 //! The layer spawns no task and boxes no body. The `RateLimit` field costs one allocation. If the
-//! store [answers immediately](tidegate_core::Store::answers_immediately), no other allocation is
-//! needed. A memory store does so, with or without [layers](tidegate_core::layers) around it.
-//! Otherwise, the layer allocates a future for the decision, and clones the service.
+//! store does not [answer immediately](tidegate_core::Store::answers_immediately), the layer also
+//! allocates a future for the decision, and clones the service. A memory store answers immediately,
+//! with or without [layers](tidegate_core::layers) around it.
 //!
 //! # Cancellation
 //!
 //! If the client disconnects, the server drops the response future. The request stays charged. If
-//! the future is dropped before the decision, the request does not reach the service, and may or
-//! may not be charged.
+//! the future is dropped before the decision, the request does not reach the service, and the store
+//! may or may not have charged it.
 
 mod decide;
 mod future;

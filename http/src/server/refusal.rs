@@ -31,11 +31,11 @@ pub enum Reason<'a> {
         policy: &'a str,
         /// The status that [`Limit::or_refuse`](super::Limit::or_refuse) sets.
         status: StatusCode,
-        /// A remedy, if the request has no subject because of the setup of the server: see
-        /// [`ExtractSubject::remedy`](crate::subject::ExtractSubject::remedy).
+        /// A text that names the setting that the server lacks, if the request has no subject for
+        /// this reason: see [`ExtractSubject::remedy`](crate::subject::ExtractSubject::remedy).
         remedy: Option<&'static str>,
     },
-    /// The store returned an error, and no failure policy covers the error.
+    /// The store returned an error, and no failure policy replaced the error by a decision.
     StoreFailed(&'a Error),
 }
 
@@ -79,7 +79,7 @@ impl<'a> Refusal<'a> {
         }
     }
 
-    /// Returns the verdicts of all policies that apply, or none unless the reason is
+    /// Returns the verdicts of all policies that apply. There are none if the reason is not
     /// [`Reason::Denied`].
     pub fn verdicts(&self) -> impl Iterator<Item = PolicyVerdict<'a>> {
         self.decided.into_iter().flat_map(Decided::verdicts)
@@ -214,8 +214,8 @@ impl<B: From<String>> Respond<B> for ProblemJson {
 /// | another status of a client error | 3, `INVALID_ARGUMENT` |
 /// | 500 | 13, `INTERNAL` |
 ///
-/// `grpc-retry-pushback-ms` contains the time after which a client may retry, for clients that
-/// retry automatically. The value is −1 if no wait is long enough.
+/// For clients that retry automatically, `grpc-retry-pushback-ms` contains the time in milliseconds
+/// after which a client may retry. The value is −1 if no wait is long enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GrpcStatus;
 

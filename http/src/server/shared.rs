@@ -13,7 +13,6 @@ use super::limit::Limit;
 use super::refusal::{Refusal, Respond};
 use crate::fields::{FieldWriter, Problem};
 
-/// The limiter and the settings that all services of a layer share.
 pub(super) struct Shared<S, R> {
     pub(super) limiter: Limiter<S>,
     pub(super) settings: Settings,
@@ -22,7 +21,7 @@ pub(super) struct Shared<S, R> {
 
 #[derive(Clone)]
 pub(super) struct Settings {
-    /// Each limit, with the limiter's policy of its name.
+    /// Each limit, with the limiter's policy of the same name.
     pub(super) limits: Box<[(Policy, Limit)]>,
     pub(super) exemptions: Vec<Exemption>,
     /// `None` if the layer writes no fields.
@@ -48,8 +47,8 @@ impl Settings {
 }
 
 impl<S, R> Shared<S, R> {
-    /// Returns the decision on a request that is admitted, or the response of a request that is
-    /// refused. Returns `None` for the decision if the response does not depend on it.
+    /// If the request is admitted, returns the decision, or `None` if the response does not depend
+    /// on the decision. If the request is refused, returns the response.
     pub(super) fn admit<B>(
         &self,
         request: &Parts,
@@ -87,8 +86,8 @@ impl<S, R> Shared<S, R> {
         }
     }
 
-    /// Returns `true` if the charges of a request with this response are refunded. `None` is the
-    /// response of a service that failed.
+    /// Returns `true` if the charges of a request with this response are refunded. `response` is
+    /// `None` if the service failed.
     pub(super) fn refunds(&self, response: Option<&response::Parts>) -> bool {
         self.settings.refund.as_ref().is_some_and(|rule| response.is_none_or(|head| rule(head)))
     }

@@ -22,9 +22,9 @@ const MAX_PROXIES: usize = 64;
 /// The address of the client. This is the address of the peer or, if the peer is a trusted proxy,
 /// an address that proxies wrote into a field.
 ///
-/// Any client can send any field, so that by default no field is read ([`peer`](Self::peer)). A
-/// server behind proxies names their addresses or networks, such as `127.0.0.1` and `10.0.0.0/8`,
-/// and reads one field:
+/// By default, no field is read ([`peer`](Self::peer)), because any client can send any field. A
+/// server behind proxies uses another constructor, which takes the addresses or networks of the
+/// proxies, such as `127.0.0.1` and `10.0.0.0/8`, and reads one field:
 ///
 /// | constructor | field | address |
 /// |---|---|---|
@@ -84,13 +84,14 @@ impl ClientAddress {
         Self::new(Field::None, Box::default())
     }
 
-    /// Creates an extractor that reads `X-Forwarded-For`, if the peer has one of these addresses or
-    /// is in one of these networks.
+    /// Creates an extractor that reads `X-Forwarded-For` if the peer is a trusted proxy. `trusted`
+    /// contains the addresses and networks of the proxies.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if a text is
-    /// neither an address nor a network. The error names the text and its position.
+    /// Returns [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if an element
+    /// of `trusted` is neither an address nor a network. The error names the element and its
+    /// position.
     pub fn x_forwarded_for(
         trusted: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Self, Error> {
@@ -98,8 +99,8 @@ impl ClientAddress {
         Ok(Self::new(field, networks(trusted)?))
     }
 
-    /// Creates an extractor that reads `Forwarded`, if the peer has one of these addresses or is in
-    /// one of these networks.
+    /// Creates an extractor that reads `Forwarded` if the peer is a trusted proxy. `trusted`
+    /// contains the addresses and networks of the proxies.
     ///
     /// # Errors
     ///
@@ -108,8 +109,8 @@ impl ClientAddress {
         Ok(Self::new(Field::List(FORWARDED, Syntax::Parameters), networks(trusted)?))
     }
 
-    /// Creates an extractor that reads `X-Real-IP`, if the peer has one of these addresses or is in
-    /// one of these networks.
+    /// Creates an extractor that reads `X-Real-IP` if the peer is a trusted proxy. `trusted`
+    /// contains the addresses and networks of the proxies.
     ///
     /// # Errors
     ///
@@ -119,8 +120,8 @@ impl ClientAddress {
     }
 
     /// Creates an extractor that reads a field with one address, such as `CF-Connecting-IP` or
-    /// `Fly-Client-IP`, if the peer has one of these addresses or is in one of these networks. The
-    /// proxy must overwrite the field if the client sent it.
+    /// `Fly-Client-IP`, if the peer is a trusted proxy. `trusted` contains the addresses and
+    /// networks of the proxies. If the client sent the field, the proxy must overwrite it.
     ///
     /// ```
     /// use tidegate_http::subject::ClientAddress;
@@ -147,7 +148,7 @@ impl ClientAddress {
     }
 
     /// Sets the length of the prefix by which IPv6 addresses are counted. With 128, each address is
-    /// counted separately. The default is 64, the smallest network of a subscriber. Many
+    /// counted separately. The default is 64, because a subscriber has at least a /64 network. Many
     /// subscribers have a /56 or a /48.
     ///
     /// ```
@@ -253,7 +254,7 @@ impl ExtractSubject for ClientAddress {
     fn extract<'r>(&'r self, request: &'r Parts) -> Option<Subject<'r>> {
         let address = self.address(request)?;
         let network = match address {
-            // This fails if the prefix is longer than the address.
+            // `Ipv6Net::new` cannot fail, because a prefix below 128 is always valid.
             IpAddr::V6(address) if self.v6_prefix < 128 => {
                 Ipv6Net::new(address, self.v6_prefix).ok()
             }

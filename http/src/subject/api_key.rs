@@ -19,9 +19,9 @@ const MIN_SECRET: usize = 16;
 /// The API key in a field of the request. The subject is the keyed hash of the API key, so that a
 /// store or a log that shows the subject does not disclose the API key.
 ///
-/// Place the limits inside the middleware that looks up the API key, because each invented API key
-/// is a subject with its own limit. Before the lookup, only a limit by
-/// [`ClientAddress`](super::ClientAddress) is effective.
+/// Place the limits inside the middleware that looks up the API key. Outside of this middleware, a
+/// client can invent API keys, and each invented key is a subject with its own limit. So before the
+/// lookup, only a limit by [`ClientAddress`](super::ClientAddress) is effective.
 ///
 /// A request has no subject if the field is absent, empty, sent twice, or longer than 4 KiB.
 ///
@@ -114,7 +114,7 @@ impl HashKey {
     /// # Errors
     ///
     /// Returns [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if the secret
-    /// is shorter.
+    /// is shorter than 16 bytes.
     pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, Error> {
         let secret = secret.as_ref();
         if secret.len() < MIN_SECRET {
@@ -143,14 +143,15 @@ impl HashKey {
         Subject::display(&format_args!("{:032x}", u128::from_be_bytes(hash)))
     }
 
-    /// Returns the hash of the subject of a tenant.
+    /// Returns the keyed hash of a tenant and a subject.
     pub(crate) fn partition_key(&self, tenant: &[u8], subject: &[u8]) -> PartitionKey {
-        // The length distinguishes the subject `ab` of the tenant `c` from `b` of `ca`.
+        // The length of the tenant is hashed too. Without it, the tenant `c` with the subject `ab`
+        // and the tenant `ca` with the subject `b` would have the same hash.
         let length = u64::try_from(tenant.len()).unwrap_or(u64::MAX);
         self.hash(&[&length.to_le_bytes(), tenant, subject])
     }
 
-    /// Returns the hash of the concatenation of these bytes.
+    /// Returns the keyed hash of the concatenation of these parts.
     fn hash(&self, parts: &[&[u8]]) -> [u8; 16] {
         let mut hmac = self.0.clone();
         parts.iter().for_each(|part| hmac.update(part));

@@ -1,4 +1,4 @@
-//! Lists of addresses to which proxies append, read from the right.
+//! Reads lists of addresses from the right. Each proxy appends an address to the list.
 //!
 //! Each proxy appends the address of its client. Therefore, the nearest proxy wrote the rightmost
 //! element, and this element is as credible as the proxy. If an element was not written by a
@@ -55,13 +55,13 @@ pub(super) fn address_of_node(node: &[u8]) -> Option<IpAddr> {
     }
     match node.split_once(':') {
         None => v4(node),
-        // An IPv6 address has at least two colons.
+        // An IPv6 address has at least two colons, so a single colon separates a port.
         Some((address, port)) if !port.contains(':') => v4(address).filter(|_| is_port(port)),
         Some(_) => v6(node),
     }
 }
 
-// The parser rejects octets with leading zeros, because some systems read them as octal numbers.
+// `Ipv4Addr` rejects octets with leading zeros, because some systems read them as octal numbers.
 fn v4(text: &str) -> Option<IpAddr> {
     text.parse::<Ipv4Addr>().ok().map(IpAddr::V4)
 }
@@ -75,7 +75,7 @@ fn v6(text: &str) -> Option<IpAddr> {
     address.parse::<Ipv6Addr>().ok().map(|address| address.to_canonical())
 }
 
-/// Returns `true` for a number and for an obfuscated port of RFC 7239.
+/// Returns `true` for a number and for an obfuscated port of RFC 7239, such as `_p1`.
 fn is_port(text: &str) -> bool {
     match text.strip_prefix('_') {
         Some(name) => {
@@ -115,7 +115,7 @@ fn for_parameter(element: &[u8]) -> Option<Cow<'_, [u8]>> {
         let equals = rest.iter().position(|&byte| byte == b'=' || byte == b';')?;
         let (name, after) = rest.split_at(equals);
         if after.first() == Some(&b';') {
-            // RFC 7239 permits an empty pair.
+            // RFC 7239 permits an empty pair, as in `for=192.0.2.43;;proto=https`.
             if !name.trim_ascii().is_empty() {
                 return None;
             }

@@ -66,8 +66,8 @@ pub trait ExtractSubject: Send + Sync {
     /// Returns the subject, or `None` if the request has no subject.
     fn extract<'r>(&'r self, request: &'r Parts) -> Option<Subject<'r>>;
 
-    /// Returns the missing setting of the server, if the missing setting is the reason why the
-    /// request has no subject. The refusal repeats the text.
+    /// Returns a text that names the missing setting of the server, if the request has no subject
+    /// because of this setting. The response of the refusal contains the text.
     ///
     /// The default is `None`, which means that the client did not send the subject.
     fn remedy(&self, request: &Parts) -> Option<&'static str> {
@@ -191,7 +191,7 @@ impl<T, F> fmt::Debug for Authenticated<T, F> {
     }
 }
 
-/// Reads the name of a field.
+/// Parses the name of a header field.
 fn field_name(name: &str) -> Result<HeaderName, Error> {
     name.parse().map_err(|_| {
         invalid(format!(
@@ -201,7 +201,7 @@ fn field_name(name: &str) -> Result<HeaderName, Error> {
     })
 }
 
-/// Returns the beginning of a text from the settings, as a message shows it.
+/// Returns the first 64 characters of a text, escaped for an error message.
 fn shown(text: &str) -> String {
     text.escape_debug().take(64).collect()
 }

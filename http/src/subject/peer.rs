@@ -6,9 +6,10 @@ use http::Extensions;
 
 /// The address of the peer, as an extension of the request.
 ///
-/// A server based on `hyper` inserts it into each request of a connection. A server based on axum
-/// does not need it: with the feature `axum`, [`ClientAddress`](super::ClientAddress) reads the
-/// address that `into_make_service_with_connect_info::<SocketAddr>()` inserts.
+/// A server based on `hyper` must insert a `PeerAddr` into each request of a connection. A server
+/// based on axum need not insert it: with the feature `axum`,
+/// [`ClientAddress`](super::ClientAddress) reads the address that
+/// `into_make_service_with_connect_info::<SocketAddr>()` inserts.
 ///
 /// ```
 /// use tidegate_http::subject::PeerAddr;
@@ -34,7 +35,8 @@ pub(super) fn default_peer(extensions: &Extensions) -> Option<IpAddr> {
         if let Some(ConnectInfo(address)) = extensions.get::<ConnectInfo<SocketAddr>>() {
             return Some(address.ip());
         }
-        // The extractor of axum reads this extension too. Tests without a socket insert it.
+        // A test of an axum application without a socket inserts `MockConnectInfo`. The extractor
+        // of axum reads this extension too.
         if let Some(MockConnectInfo(address)) = extensions.get::<MockConnectInfo<SocketAddr>>() {
             return Some(address.ip());
         }

@@ -32,11 +32,12 @@ fn fields_take_as_few_allocations_as_is_promised() {
     ] {
         let writer = FieldWriter::builder().format(format).build(&policies).unwrap();
         let allocations = |policies: &[Policy], decision: &Decision| {
-            // A response usually has other fields, so that its map of fields already exists.
+            // The map has capacity before the measurement, because a response usually has other
+            // fields.
             let mut headers = HeaderMap::with_capacity(12);
             let verdicts = decision.verdicts_of(policies);
-            // The first copy of a prepared value converts it to a shared value, which needs an
-            // allocation.
+            // The first clone of a prepared `HeaderValue` makes its bytes shared, which needs an
+            // allocation. This call makes the first clone before the measurement.
             writer.write(decision.verdicts_of(policies), decision, &mut HeaderMap::new());
             measure(|| writer.write(verdicts, decision, &mut headers)).count_total
         };

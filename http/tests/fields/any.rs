@@ -1,4 +1,5 @@
-//! Generated fields: fields that a server may send, and fields that a writer writes.
+//! Property tests on generated fields: fields that a server may send, and fields that a writer
+//! writes.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +10,7 @@ use tidegate_http::fields::{FieldFormat, FieldWriter, ServerLimit, ServerLimits}
 
 use crate::bounds;
 
-/// Generates values that are valid, almost valid, and arbitrary.
+/// Generates values of fields: valid values, almost valid values, and arbitrary values.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let member = r#"("[a-z]{0,3}"|[a-z]{1,3}|[0-9]{1,3})(;(r|t|q|w|qu|pk|x)=(-?[0-9]{1,16}|"[a-z]"|:YQ==:|\?1)){0,4}"#;
     let list = prop::collection::vec(member, 0..4).prop_map(|members| members.join(", "));
@@ -44,7 +45,7 @@ fn name() -> impl Strategy<Value = String> {
     "[A-Za-z0-9_.-]{1,64}"
 }
 
-/// Generates a policy and a verdict on the policy, which may refuse.
+/// Generates the numbers of a policy and of a verdict, and whether the verdict refuses.
 fn part() -> impl Strategy<Value = (u64, u64, u64, u64, u64, bool)> {
     let micros = 0..100_000_000_000_000_u64;
     let number = prop_oneof![1..100_u64, 1..=1_u64 << 40];
@@ -73,7 +74,8 @@ proptest! {
         let mut policies = Vec::new();
         let mut verdicts = Vec::new();
         for (name, (limit, window, remaining, wait, reset, refuses)) in &parts {
-            // The window is a multiple of a tick that represents the limit exactly.
+            // The fields contain windows in whole seconds, so the window is rounded up to whole
+            // seconds.
             let secs = window.div_ceil(1_000_000);
             let policy: Policy = match format!("{name}: fixed-window {limit}/{secs}s").parse() {
                 Ok(policy) => policy,
@@ -149,8 +151,8 @@ fn check_limits(
         return Ok(());
     }
     if format == FieldFormat::EnvoyDraft03 {
-        // All policies are announced. The first limit has no name if the limit could belong to
-        // several policies.
+        // Envoy's format announces all policies. The first limit has no name if several policies
+        // match it.
         let named =
             |limit: &ServerLimit| policies.iter().any(|policy| limit.name() == Some(policy.name()));
         let count = limits.iter().filter(|limit| named(limit)).count();
@@ -159,7 +161,7 @@ fn check_limits(
             limits.len() == count || (limits[0].name().is_none() && limits.len() == count + 1)
         );
     }
-    // The first announced limit is one of the policies. No other policy is tighter for the client.
+    // The first announced limit must belong to the tightest policy.
     let limit = &limits[0];
     let told = (0..policies.len()).find(|&place| {
         let verdict = &verdicts[place];

@@ -8,7 +8,7 @@ use tidegate_http::fields::ServerLimits;
 
 use crate::bounds;
 
-/// Thu, 26 Mar 2026 16:00:00 GMT
+/// The time at which each response arrives: Thu, 26 Mar 2026 16:00:00 GMT.
 const NOW: Duration = Duration::from_secs(1_774_540_800);
 
 fn now() -> SystemTime {
@@ -26,8 +26,9 @@ fn headers(lines: &str) -> HeaderMap {
     headers
 }
 
-/// Returns the limits in one line: `name remaining/limit window partition unit reset`, and the time
-/// before which no request may be sent.
+/// Returns the limits and the wait in one line: each limit as `name remaining/limit window
+/// partition unit reset`, and then `wait` with the time before the next request, or `go` if there
+/// is no wait.
 fn shown(headers: &HeaderMap) -> String {
     let announced = ServerLimits::read(headers, now());
     let wait = |time: SystemTime| time.duration_since(now()).unwrap();
@@ -94,12 +95,12 @@ fn drafts_08_to_11() {
             r#"RateLimit-Policy: "peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUH==:"#,
             r#""peruser" ?/65535 w=10s pk=\xb1\xd7\xe3,\x95\x0eP content-bytes, go"#,
         ),
-        // The policies have the default unit, a unit of the server, and no window.
+        // Three policies: with the default unit, with a unit of the server, and without a window.
         (r#"RateLimit-Policy: "a";q=1;qu="requests""#, r#""a" ?/1, go"#),
         (r#"RateLimit-Policy: "a";q=1;qu="tokens";w=1"#, r#""a" ?/1 w=1s tokens, go"#),
         (r#"RateLimit-Policy: "a";q=0"#, r#""a" ?/0, go"#),
-        // The parameters are in any order, over several lines, with unknown parameters. The last of
-        // two equal parameters counts.
+        // The field has several lines, and its parameters have any order. Unknown parameters are
+        // ignored. If a parameter occurs twice, the last one counts.
         (
             r#"RateLimit: "b";t=9;r=0;tidegate-burst=4
                RateLimit: "a";r=3;r=0;t=5;t=8, "c";r=1
@@ -109,7 +110,8 @@ fn drafts_08_to_11() {
         (r#"RateLimit:   "a";r=1 ,	"b";r=2  "#, r#""a" 1/?, "b" 2/?, go"#),
         (r#"RateLimit: "a\"b\\c";r=1"#, r#""a\"b\\c" 1/?, go"#),
         (r#"RateLimit: "";r=1"#, r#""" 1/?, go"#),
-        // Nothing remains, and the server announces no reset.
+        // The limit is exhausted, but the client need not wait, because the server announces no
+        // reset.
         (r#"RateLimit: "a";r=0"#, r#""a" 0/?, go"#),
         (r#"RateLimit: "a";r=999999999999999;t=0"#, r#""a" 999999999999999/? t=0ns, go"#),
         // An empty list counts as an absent field.
@@ -186,7 +188,8 @@ fn drafts_00_to_06() {
              docker-ratelimit-source: 203.0.113.9",
             "- 76/100 w=21600s, go",
         ),
-        // The window of the limit determines which of two policies is its own.
+        // Two policies have the number 10. The policy with the window of the limit (60 s) describes
+        // the same limit, so the reader does not return it a second time.
         (
             "RateLimit-Limit: 10;w=60, 10;w=1\nRateLimit-Remaining: 9, 3;w=60\n\
              RateLimit-Policy: 10;w=60",
@@ -194,12 +197,14 @@ fn drafts_00_to_06() {
         ),
         ("RateLimit-Limit: 10;x=1\nRateLimit-Remaining: 9;x=1", "- 9/10, go"),
         ("RateLimit-Limit: 10;w=0\nRateLimit-Remaining: 9;w=0, x", "go"),
-        // Two policies have the number of the limit, so each of them can be its own.
+        // Two policies have the same number as the limit. The limit has no window, so the reader
+        // cannot know which of the two policies describes it, and returns three limits.
         (
             "RateLimit-Limit: 10, 10;w=1, 10;w=60\nRateLimit-Remaining: 9",
             "- 9/10, - ?/10 w=1s, - ?/10 w=60s, go",
         ),
-        // These drafts have no named policies.
+        // The policy `"a"` has the syntax of newer drafts, and `RateLimit-Limit: 10` has the syntax
+        // of older drafts. So the window of the policy does not apply to this limit.
         (
             "RateLimit-Limit: 10\nRateLimit-Remaining: 9\nRateLimit-Policy: \"a\";q=10;w=60",
             "- 9/10, \"a\" ?/10 w=60s, go",
@@ -267,7 +272,8 @@ fn the_five_meanings_of_x_ratelimit_reset() {
 fn vendors() {
     check(&[
         (
-            // Discord sends a span, which does not depend on the clock.
+            // Discord also sends `Reset-After`, a span that does not depend on the clock, so it
+            // takes precedence.
             "X-RateLimit-Limit: 5\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1774540999.123\n\
              X-RateLimit-Reset-After: 1.26\nX-RateLimit-Bucket: abcd1234\nX-RateLimit-Scope: user",
             r#""abcd1234" 0/5 t=2s, wait 2s"#,
@@ -353,7 +359,7 @@ fn retry_after_in_both_forms_and_as_it_occurs() {
         ("Retry-After: -1", "go"),
         ("Retry-After:", "go"),
         ("Retry-After: 1774540830", "wait 30s"),
-        // The wait is the maximum of 71 years, and there is no panic.
+        // A number that is too large means the maximum wait of 71 years.
         ("Retry-After: 99999999999999999999999", "wait 2251799813.685248s"),
     ]);
 }
@@ -385,7 +391,8 @@ fn the_newest_form_that_is_well_formed_wins() {
     assert_eq!(lines(&[x, "RateLimit-Remaining: many"]), "- 4/?, go");
     // If one of several lines is malformed, the whole field is malformed.
     assert_eq!(lines(&[c, b7, x]), "- 4/?, go");
-    // A policy alone announces no remaining amount.
+    // `RateLimit-Policy` alone announces no remaining amount, so the older `X-RateLimit-Remaining`
+    // counts.
     let policy = "RateLimit-Policy: \"a\";q=5;w=60";
     assert_eq!(lines(&[policy, x]), r#"- 4/?, "a" ?/5 w=60s, go"#);
 }
@@ -401,16 +408,16 @@ fn an_answer_from_a_cache_tells_nothing() {
     ]);
 }
 
-/// Every violation of RFC 9651 that a list of limits can contain. A valid member precedes each
-/// violation.
+/// Appends each malformed member to a list with a valid limit. The whole list must then be ignored.
+/// The members contain every violation of RFC 9651 that is possible in a list of limits.
 #[test]
 fn a_malformed_field_is_ignored_whole() {
     let members = [
-        // The drafts contain these invalid examples.
+        // These invalid examples are from the drafts.
         "quota;t=1",
         "quota;q=100;w=1",
         "429 Bad Request",
-        // These lists have an invalid structure.
+        // Each of the following texts has an invalid structure.
         ",",
         "\"b\";r=1,",
         ", \"b\";r=1",
@@ -426,13 +433,13 @@ fn a_malformed_field_is_ignored_whole() {
         "\"b\";r= 1",
         "\"b\";R=1",
         "\"b\";1r=1",
-        // These lists have invalid strings.
+        // Each of the following texts has an invalid string.
         "\"b",
         "\"b\\\";r=1",
         "\"b\\n\";r=1",
         "\"b\tc\";r=1",
         "'b';r=1",
-        // These values have an invalid type or sign.
+        // Each of the following texts has an invalid name or value.
         "b;r=1",
         "1;r=1",
         "1.5;r=1",
@@ -514,7 +521,8 @@ fn a_malformed_field_is_ignored_whole() {
         let lines = format!("RateLimit-Policy: {policy}\nRateLimit: limit=100, reset=5");
         assert_eq!(shown(&headers(&lines)), "- ?/100 t=5s, go", "{lines}");
     }
-    // If a field with one number is malformed, the other fields still count.
+    // Each of these fields contains one number. If one field is malformed, the other fields still
+    // count.
     check(&[
         ("RateLimit-Limit: x\nRateLimit-Remaining: 0\nRateLimit-Reset: 5", "- 0/? t=5s, wait 5s"),
         ("RateLimit-Limit: 5, x\nRateLimit-Remaining: -1\nRateLimit-Reset: 5", "- ?/? t=5s, go"),
@@ -555,10 +563,10 @@ fn text_that_is_no_text_and_fields_that_are_too_long_are_malformed() {
     assert!(shown(&headers(&format!("RateLimit: \"{name}\";r=0;t=5"))).ends_with("wait 5s"));
     let long = format!("RateLimit: \"{name}{name}\";r=0;t=5");
     assert_eq!(shown(&headers(&long)), "go");
-    // Each line is short, but the field is too long.
+    // Each line is short, but all lines together exceed the maximum length of a field.
     let lines = "RateLimit: \"a\";r=0;t=5\n".repeat(5_000);
     assert_eq!(shown(&headers(&lines)), "go");
-    // The field has the maximum number of members, and then one more.
+    // A field with the maximum number of members is read. A field with one more member is ignored.
     let members = |count| vec!["\"a\";r=0;t=5"; count].join(",");
     let most = headers(&format!("RateLimit: {}", members(1024)));
     assert_eq!(ServerLimits::read(&most, now()).limits().len(), 1024);

@@ -1,4 +1,4 @@
-//! The fields and problems that are written.
+//! Tests the fields and problems that this crate writes.
 
 use std::time::{Duration, SystemTime};
 
@@ -314,8 +314,8 @@ async fn a_blocked_subject_has_nothing_left_and_the_problem_is_abnormal_usage() 
     clock.advance(secs(61));
     assert!(limiter.acquire("eve").await.unwrap().is_allowed());
 
-    // The first refusal starts the block, and the second occurs during the block. Both policies
-    // refuse.
+    // The first refusal starts the block of one hour. The second refusal occurs 29 s later, during
+    // the block. Both policies refuse each time.
     for passed in [0, 29] {
         clock.advance(secs(passed));
         let refused = limiter.acquire("eve").await.unwrap();
@@ -380,7 +380,8 @@ fn a_decision_on_more_than_four_policies_writes_the_tightest_of_each_unit() {
         let decision = Decision::new(verdicts[..count].iter().copied());
         written_by(&six_by(scope, &policies[..count]), &policies[..count], &decision)
     };
-    // If the remaining amounts are equal, the later reset counts.
+    // `hour` and `day` have the same remaining amount, so the later reset counts: `hour` is
+    // tighter.
     assert_eq!(
         fields(FieldScope::Auto, 6),
         [
@@ -419,7 +420,7 @@ fn a_refusal_writes_the_longest_wait_of_each_unit() {
             "retry-after: 1800",
         ]
     );
-    // A wait without an end is the longest wait.
+    // A refusal without a sufficient wait is tighter than a refusal with any wait.
     let never = Verdict::new(Outcome::Denied, 60).with_remaining(60).with_retry_after(None);
     let verdicts = decision.verdicts().iter().skip(1).copied();
     let decision = Decision::new(std::iter::once(never).chain(verdicts));
@@ -463,7 +464,7 @@ fn the_tightest_of_twelve_policies_take_a_third_of_the_bytes_of_all() {
     let bytes = |scope| {
         let writer = builder.clone().scope(scope).build(&policies).unwrap();
         let lines = written_by(&writer, &policies, &decision);
-        // Each line of HTTP/1.1 ends with two bytes.
+        // In HTTP/1.1, two more bytes (CR and LF) end each line.
         lines.iter().map(|line| line.len() + 2).sum::<usize>()
     };
     assert_eq!((bytes(FieldScope::All), bytes(FieldScope::Auto)), (861, 233));
@@ -501,7 +502,7 @@ fn a_partition_is_told_in_the_current_syntax_and_in_no_other() {
     let read = announced.limits().iter().map(ServerLimit::partition_key);
     assert_eq!(read.collect::<Vec<_>>(), [keys[0], None]);
 
-    // The names have any length and any bytes.
+    // A partition key can have any length and any bytes.
     let long: &'static [u8] = &[0xff; 10_000];
     let headers = fields(FieldFormat::Ietf11, [Some(b""), None, Some(long)]);
     let announced = ServerLimits::read(&headers, SystemTime::now());

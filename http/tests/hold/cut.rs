@@ -1,11 +1,11 @@
-//! Requests that are cut: the client disconnects, the handler panics, or the body fails.
+//! Tests requests that are cut: the client disconnects, the handler panics, or the body fails.
 
 use super::*;
 use Step::{Bytes as Sends, Fail, Hang, Panic, Tokens};
 use tidegate_core::OnDrop;
 
-/// Sends a request, and cancels it after a second if it is still in flight. Polls at most `frames`
-/// frames.
+/// Sends a request, and reads at most `frames` frames of its response. Cancels the request if this
+/// takes more than a second.
 async fn cut<S: Store + 'static>(layer: &HoldLayer<S>, request: Request<Plan>, frames: usize) {
     let sent = send(layer, request);
     let exchange = tokio::spawn(async move {
@@ -77,6 +77,6 @@ async fn a_body_in_memory_that_was_sent_was_not_cut() {
     for _ in 0..2 {
         body.frame().await.unwrap().unwrap();
     }
-    drop(body); // by a server that knows the length
+    drop(body); // a server that knows the length of the body reads no further
     assert_eq!(taken(&limiter).await, [1, 100, 11]); // nothing was reported
 }

@@ -1,4 +1,4 @@
-//! Stores that answer later, or never.
+//! Tests with stores that answer late, or that return errors.
 
 use super::*;
 use Step::{Bytes as Sends, Tokens, Wait};
@@ -46,7 +46,8 @@ async fn dropped_while_it_is_settled_a_request_is_settled_once() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_ends_waits_until_each_request_is_settled() {
     let limiter = limiter(watched(DELAY), 10_000);
-    // The client disconnects while the hold is in flight. Its guard does not exist yet.
+    // The client disconnects while the hold is in flight. The guard of the hold does not exist yet,
+    // but `guards_settled` must wait for it.
     let deciding = send(&layer(&limiter), plan(&[], 200, &[]));
     assert!(timeout(DELAY / 2, deciding).await.is_err());
     limiter.guards_settled().await;
@@ -89,7 +90,8 @@ async fn a_store_that_is_down_refuses_and_a_failure_policy_admits() {
     let response = send(&layer(&limiter_down), plan(&[Tokens(40)], 200, &[])).await.unwrap();
     assert_eq!(response.status(), 503);
 
-    // The request was admitted without the store, and is charged after the store answers again.
+    // The failure policy admits the request without the store. The settlement charges the request,
+    // because the store answers again.
     let limiter = limiter(down(1).or_fail_open(), 10_000);
     let response = send(&layer(&limiter), plan(&[Tokens(40)], 200, &[Sends(7)])).await.unwrap();
     assert_eq!(response.status(), 200);

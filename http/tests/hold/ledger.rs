@@ -1,5 +1,5 @@
-//! Random concurrent requests with random ends. The total charge is the sum of the costs by the
-//! rules, and no hold stays open.
+//! Sends random concurrent requests that end in random ways. The total charge must be the sum of
+//! the costs by the rules, and no hold may stay open.
 
 use proptest::prelude::*;
 use tidegate_core::OnDrop;
@@ -85,7 +85,7 @@ impl Exchange {
         plan(&before, if matches!(self.end, End::ServerError) { 500 } else { 200 }, &after)
     }
 
-    /// Sends the request and reads the response, as its client does. Returns `false` if the request
+    /// Sends the request and reads the response, as a client does. Returns `false` if the request
     /// was refused.
     async fn run<S: Store + 'static>(self, layer: HoldLayer<S>) -> bool {
         sleep(Duration::from_millis(self.starts_at)).await;
@@ -109,13 +109,13 @@ impl Exchange {
         is_admitted
     }
 
-    /// Returns the cost of the request by the rules, if it is admitted.
+    /// Returns the requests, tokens and bytes that this request must cost if it is admitted.
     fn cost(&self, if_cut: OnDrop, is_immediate: bool) -> [u64; 3] {
         let (is_started, frames) = match self.end {
             End::LeavesHandler | End::HandlerPanics => (true, 0),
             End::LeavesBody(frames) => (true, frames.min(self.frames.len())),
-            // If the store answers immediately, the client disconnects while the handler is
-            // running.
+            // The client disconnects after 5 ms. If the store answers immediately, the handler is
+            // already running. If the store delays its answer, the decision is still in flight.
             End::LeavesAtOnce => (is_immediate, 0),
             End::ServerError | End::ServiceFails => (false, 0),
             _ => (true, self.frames.len()),
@@ -129,7 +129,8 @@ impl Exchange {
         let bytes = sent.iter().map(|frame| frame.2 as u64).sum();
         let is_whole = match self.end {
             End::Whole | End::WithTrailers => true,
-            // The body was polled to its end, or it knew that this was its last frame.
+            // The response is whole if the client polled the body to its end, or if the body
+            // reported its end after its last frame.
             End::LeavesBody(most) => {
                 most > self.frames.len() || (most == self.frames.len() && self.knows_its_end())
             }
@@ -173,7 +174,8 @@ proptest! {
             let mut expected = [0; 3];
             let mut overage = 0;
             for (exchange, run) in exchanges.iter().zip(runs) {
-                // A task that panics belongs to a request that was admitted.
+                // If the task of a request panics, the request was admitted, because only its
+                // handler or its body panics.
                 let is_admitted = run.await.unwrap_or(true);
                 if !is_admitted {
                     continue;

@@ -1,5 +1,5 @@
-//! Tests of the layer that holds estimates, in virtual time. The inner service does the steps that
-//! each request contains.
+//! Tests of the layer that holds estimates, in virtual time. Each request contains a plan, and the
+//! inner service executes the steps of the plan.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -62,12 +62,12 @@ struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Failed;
 
-/// A body that does the steps of a plan.
+/// A body that executes the steps of a plan.
 struct PlannedBody {
     steps: VecDeque<Step>,
     usage: Usage,
     waiting: Option<Pin<Box<Sleep>>>,
-    /// Whether the body knows its end when the last frame was polled, like a body in memory.
+    /// Whether `is_end_stream` returns `true` after the last frame, as for a body in memory.
     knows_its_end: bool,
 }
 
@@ -124,7 +124,7 @@ impl Body for PlannedBody {
     }
 }
 
-/// Does the steps in the body of the request.
+/// Executes the plan that the request contains as its body.
 async fn handle(request: Request<Plan>) -> Result<Response<PlannedBody>, Failed> {
     let usage = Usage::from_extensions(request.extensions());
     let Plan { before, status, after } = request.into_body();
@@ -173,7 +173,7 @@ async fn read(mut body: HoldBody<PlannedBody>) -> (usize, Option<Failed>) {
 /// A memory store with a [`Watch`] around it.
 type Watched = Layered<Watch, MemoryStore<ManualClock>>;
 
-/// A layer that delays calls, and records them and the open holds.
+/// A store layer that delays calls, and records the calls and the open holds.
 #[derive(Debug)]
 struct Watch {
     clock: ManualClock,
@@ -261,8 +261,8 @@ fn limiter<S: Store>(store: S, tokens: u64) -> Limiter<S> {
     Limiter::new(store, policies).unwrap()
 }
 
-/// Returns a layer that charges one request, 100 tokens and 1,000 bytes. The tokens and the bytes
-/// are estimates.
+/// Returns a layer that charges one request, 100 tokens and 1,000 bytes. The numbers of tokens and
+/// bytes are estimates.
 fn layer<S: Store>(limiter: &Limiter<S>) -> HoldLayer<S> {
     let limits = [
         Limit::by("requests", Everybody),

@@ -1,4 +1,4 @@
-//! Invalid settings of a layer, the ids of holds, and the usage.
+//! Tests of invalid settings of a layer, of the ids of holds, and of the usage.
 
 use super::*;
 use Step::{Bytes as Sends, Tokens};

@@ -1,12 +1,12 @@
-//! The costs of requests that are answered.
+//! Tests of the costs of requests that are answered.
 
 use super::*;
 use Step::{Bytes as Sends, Fail, Tokens, Trailers, Wait};
 
 #[tokio::test(start_paused = true)]
 async fn a_response_costs_what_it_used() {
-    // Usage is reported before and after the head, in several reports, with and without a body, and
-    // above the estimate.
+    // The handler reports its usage before or after the head of the response, once or several
+    // times, with or without a body, and once above the estimate.
     for (before, after, expected) in [
         (vec![Tokens(40)], vec![Sends(10)], [1, 40, 10]),
         (vec![], vec![Tokens(7), Sends(3), Tokens(8), Sends(4)], [1, 15, 7]),
@@ -81,14 +81,15 @@ async fn the_fields_tell_what_is_left_after_the_estimate() {
     assert!(field.contains(r#""tokens";r=145;"#), "{field}");
     let third = send(&layer, plan(&[], 200, &[Sends(1), Wait(1)])).await.unwrap();
     assert_eq!(third.status(), 200);
-    // 205 of 250 tokens are charged: the 5 of the first request, and two open estimates of 100.
-    // The remaining 45 are less than the estimate of the next request.
+    // 205 of 250 tokens are charged: 5 for the first request, and 100 for each of the two open
+    // requests, their estimate. The next request does not fit into the remaining 45.
     let refused = send(&layer, plan(&[Tokens(900)], 200, &[])).await.unwrap();
     assert_eq!(refused.status(), 429);
     assert!(refused.headers().contains_key("retry-after"));
     assert_eq!(taken(&limiter).await[1], 205); // nothing for the refused request
     drop((second, third));
-    // The first and the second request used 5 tokens. The third was cut and reported nothing.
+    // The first two requests used 5 tokens each. The third request was cut and reported nothing, so
+    // it costs its estimate of 100.
     assert_eq!(taken(&limiter).await[1], 110);
 }
 
@@ -115,7 +116,7 @@ async fn trailers_and_the_length_of_a_body_are_passed_on() {
     assert_eq!(body.size_hint().exact(), Some(4711));
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), 2);
     assert!(body.frame().await.unwrap().unwrap().is_trailers());
-    // A server does not poll again after trailers.
+    // A server does not poll a body again after its trailers.
     drop(body);
     assert_eq!(taken(&limiter).await, [1, 100, 2]);
 }
@@ -166,7 +167,7 @@ fn a_held_request_takes_few_allocations() {
     let mut service = layer.layer(Handler);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _guard = runtime.enter();
-    // The first request creates the states.
+    // The first request may need any number of allocations, because it creates the states.
     for most in [u64::MAX, 34] {
         let request = Request::new(());
         let counted = allocation_counter::measure(|| {
@@ -182,7 +183,7 @@ fn a_held_request_takes_few_allocations() {
     }
 }
 
-/// A service that allocates nothing for its answer, except for its steps.
+/// A service that allocates nothing for its response.
 #[derive(Clone)]
 struct Handler;
 

@@ -1,4 +1,4 @@
-//! Reports of a response that streams.
+//! Tests of the reports of a response that streams.
 
 use super::*;
 use Step::{Bytes as Sends, Tokens, Wait};
@@ -17,7 +17,7 @@ async fn what_exceeds_the_estimate_is_charged_while_the_body_streams() {
         for frame in 1..=30 {
             body.frame().await.unwrap().unwrap();
             let [_, tokens, _] = taken(&limiter).await;
-            // The reported usage is late by at most one second, which is four frames, and the delay
+            // The charge is later than the usage by at most one second (four frames) and the delay
             // of the store.
             assert!(tokens >= 100 && tokens + 80 > 10 * frame, "{tokens} at {frame}");
             assert!(tokens <= (10 * frame).max(100), "{tokens} at {frame}");
@@ -48,7 +48,7 @@ async fn a_stream_that_takes_longer_than_its_hold_extends_it() {
     let steps: Vec<_> = (0..60).flat_map(|_| [Tokens(1), Wait(10_000), Sends(1)]).collect();
     let response = send(&layer(&limiter), plan(&[], 200, &steps)).await.unwrap();
     let mut body = response.into_body();
-    // The stream takes six times as long as the hold.
+    // The stream takes 600 s, which is six times the time of its hold.
     while let Some(frame) = body.frame().await {
         frame.unwrap();
         store.as_layer().clock.advance(Duration::from_secs(10));
@@ -65,7 +65,7 @@ async fn reports_come_as_often_as_is_set() {
     let steps: Vec<_> = (0..20).flat_map(|_| [Tokens(10), Sends(1)]).collect();
     let response = send(&layer, plan(&[], 200, &steps)).await.unwrap();
     assert_eq!(read(response.into_body()).await, (20, None));
-    // The first ten frames are within the estimate. The last frame needs no report, because the
-    // body knows that it is the last.
+    // The first ten of 20 frames are within the estimate. The last frame needs no report, because
+    // the body knows that this frame is the last. The other nine frames are reported.
     assert_eq!(limiter.store().as_layer().count(Operation::SettleSoFar), 9);
 }

@@ -1,4 +1,4 @@
-//! Response futures that are dropped, for example because the client disconnects.
+//! Tests with response futures that are dropped, for example because the client disconnects.
 
 use std::future::{Pending, pending};
 
@@ -22,7 +22,7 @@ async fn dropped_before_the_decision_a_request_never_reaches_the_service() {
     drop(future);
     Faults::deliver(limiter.store()).await;
     assert!(paths(&ledger).is_empty());
-    // The call was in flight to the store, so it is charged.
+    // The call was already in flight when the future was dropped, so the store charged it.
     assert_eq!(status(&mut service, "/2", "").await, 429);
 }
 

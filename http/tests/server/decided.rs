@@ -32,7 +32,7 @@ async fn limits_on_several_subjects_are_charged_together_or_not_at_all() {
     for subject in ["a", "b", "c"] {
         assert_eq!(status(&mut service, "/", subject).await, 200);
     }
-    // The limit `all` refuses, so the users are charged nothing.
+    // The limit `all` refuses the request, so nothing is charged to the user either.
     assert_eq!(status(&mut service, "/", "a").await, 429);
     let left = limiter.by("user", "a").peek().await.unwrap().verdicts()[0].remaining();
     assert_eq!(left, 7);
@@ -160,7 +160,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Compares the ledger of the service with the decisions of another limiter at the same times.
+    /// Compares the requests that reach the service with the decisions of another limiter at the
+    /// same times.
     #[test]
     fn exactly_those_requests_reach_the_service_that_the_limiter_admits(steps in steps()) {
         const POLICIES: [&str; 3] =

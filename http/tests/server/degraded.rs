@@ -1,4 +1,4 @@
-//! Stores that fail, with and without a failure policy.
+//! Tests with stores that fail, with and without a failure policy.
 
 use tidegate_http::server::{Limit, RateLimitLayer, Reason, Refusal};
 use tidegate_http::subject::{Everybody, from_fn};
@@ -10,7 +10,7 @@ use super::*;
 
 const POLICY: &str = "all: fixed-window 4/1m";
 
-/// Returns a store whose next calls fail, because the server cannot be reached.
+/// Returns a store whose next 100 calls fail with [`ErrorKind::Unavailable`].
 fn down() -> FaultyStore<MemoryStore<ManualClock>> {
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
     store.layer(Faults::new(vec![Fault::Before(ErrorKind::Unavailable); 100]))

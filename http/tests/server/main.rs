@@ -82,7 +82,7 @@ fn parse(policies: &[&str]) -> Vec<Policy> {
     policies.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// Returns a limit by the field `user`, which represents any subject.
+/// Returns a limit whose subject is the field `user` of a request.
 fn user(policy: &str) -> Limit {
     Limit::by(policy, from_fn(|request| request.headers.get("user").map(Subject::from)))
 }
@@ -141,7 +141,7 @@ fn limited<S: Store>(
     (RateLimitLayer::new(limiter.clone(), limits).unwrap().layer(inner), ledger)
 }
 
-/// Bodies are generic: the body of a request need not be `Send` and need no other trait.
+/// Checks that the body of a request can have any type, even a type that is not `Send`.
 #[tokio::test]
 async fn any_body_reaches_the_service() {
     let (limiter, _) = limiter(&["all: fixed-window 2/1s"]);

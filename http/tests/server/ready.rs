@@ -1,4 +1,4 @@
-//! Readiness: the service that was made ready is called.
+//! Tests that the layer calls only a service that was made ready.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,14 +11,16 @@ use tower::{Layer, Service};
 
 use super::*;
 
-/// Returns a limiter with these faults. A fault can delay the decision on a call.
+/// Returns a limiter on a store whose calls have these faults, one after another. A fault can delay
+/// a decision.
 fn late(limit: &str, faults: &[Fault]) -> Limiter<Arc<FaultyStore<MemoryStore<ManualClock>>>> {
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
     let store = Arc::new(store.layer(Faults::new(faults.to_vec())));
     Limiter::new(store, [limit.parse().unwrap()]).unwrap()
 }
 
-// `Inner` panics if it is called without having been made ready, and its clones are not ready.
+// The service `Inner` panics if it is called before it was made ready. A clone of `Inner` is not
+// ready.
 
 #[tokio::test]
 async fn with_a_store_that_answers_at_once() {
@@ -59,11 +61,11 @@ fn with_a_store_that_answers_at_once_a_request_costs_one_allocation_and_no_clone
     assert!(limiter.store().answers_immediately());
     let layer = RateLimitLayer::new(limiter, [Limit::by("all", Everybody)]).unwrap();
     let mut service = layer.layer(Once(None));
-    // The first request creates the state. It also converts the prepared header value to a shared
-    // one, which needs an allocation.
+    // The first request needs more allocations: it creates the state, and its clone of the prepared
+    // `HeaderValue` makes the bytes of the value shared.
     for most in [9, 1] {
         let mut response = Response::new(String::new());
-        // A response usually has other fields, so that its map of fields already exists.
+        // The map of fields has capacity, because a response usually has other fields.
         response.headers_mut().reserve(12);
         service.get_mut().0 = Some(response);
         let request = request("/", &[]);

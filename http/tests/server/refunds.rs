@@ -25,13 +25,14 @@ async fn server_errors_and_failures_are_given_back_and_nothing_else() {
         assert_eq!(result.is_err(), status == "fail");
         assert_eq!(left(&limiter, "user").await, expected, "{status}");
     }
-    // Without a rule, nothing is refunded.
+    // A layer without a rule for refunds refunds nothing.
     let mut service = layer.layer(Inner::default());
     send(&mut service, answered("500")).await.unwrap();
     assert_eq!(left(&limiter, "user").await, 3);
 }
 
-/// The layer keeps a decision only if the response depends on it.
+/// Without fields, the layer keeps the decision on a request only if the request may be refunded.
+/// It must still refuse and refund as with fields.
 #[tokio::test]
 async fn a_layer_without_fields_refuses_and_gives_back_as_with_fields() {
     for refunds in [false, true] {

@@ -1,4 +1,4 @@
-//! Responses: fields, problems, and responses of the application.
+//! Tests of the responses: fields, problems, and responses of the application.
 
 use http::header::CONTENT_TYPE;
 use tidegate_http::fields::{FieldFormat, FieldScope, ServerLimits};
@@ -66,7 +66,8 @@ async fn a_partition_is_told_by_a_hash_that_is_one_for_a_subject_and_shows_nothi
     assert_eq!((&told[2], &told[3]), (&told[0], &told[0]));
     assert_ne!(told[0], told[1]);
 
-    // This case has another secret, and a store that does not answer immediately.
+    // This store does not answer immediately. With the same secret, Bob's key is the same as
+    // before. With another secret, it differs.
     let store = MemoryStore::new().layer(Faults::new(vec![Fault::Delayed; 2]));
     let late = Limiter::new(Arc::new(store), parse(&policies)).unwrap();
     for (secret, is_same) in [("of these processes", true), ("of another process", false)] {
@@ -222,7 +223,7 @@ async fn grpc_is_answered_with_a_status_of_its_own() {
     assert!(!response.headers().contains_key("grpc-retry-pushback-ms"));
 }
 
-/// The layer implements `Clone` even if the store and the responder do not.
+/// Checks that the layer implements `Clone` even if the store and the responder do not.
 #[test]
 fn a_layer_is_clone_send_and_sync_whatever_it_is_made_of() {
     struct Once;

@@ -1,4 +1,4 @@
-//! The layer on routes of axum.
+//! Tests of the layer on routes of axum.
 
 use axum::Router;
 use axum::body::Body;

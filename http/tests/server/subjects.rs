@@ -1,4 +1,4 @@
-//! Requests without a subject are treated as the limit specifies.
+//! Tests the settings of a limit for requests without a subject.
 
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
@@ -43,7 +43,7 @@ async fn a_server_that_does_not_pass_the_peers_address_on_is_told_what_to_set() 
     }
 }
 
-/// A missing setting of an application. Its text has characters that a response must escape.
+/// An extractor that finds no subject. Its remedy contains characters that a response must escape.
 struct Misplaced;
 
 impl ExtractSubject for Misplaced {
@@ -103,7 +103,8 @@ async fn b95_a_header_field_of_any_bytes_is_limited_or_refused() {
         (&b"dave\xff"[..], &b"203.0.113.9"[..], 200),
         (b"dave\xff", b"203.0.113.9", 429),
         (b"dave\xfe", b"203.0.113.9", 200),
-        // The field contains no address, so the request is refused.
+        // The field `X-Forwarded-For` contains no valid address, so the request has no subject and
+        // is refused.
         (b"dave", b"203.0.113.9\xff", 400),
         (b"dave", b"\xff", 400),
     ] {

@@ -91,7 +91,7 @@ fn if_all_are_trusted_the_farthest_is_the_client() {
 fn a_trusted_peer_without_the_field_is_itself() {
     assert_eq!(xff(&[]).as_deref(), Some("10.0.0.1"));
     assert_eq!(forwarded(&[]).as_deref(), Some("10.0.0.1"));
-    // The extractor does not read the other field instead.
+    // The extractor of `X-Forwarded-For` does not read `Forwarded` if its own field is absent.
     let request = request("10.0.0.1:80", "forwarded", &["for=203.0.113.9"]);
     let client = ClientAddress::x_forwarded_for(TRUSTED).unwrap();
     assert_eq!(subject(&client, &request).as_deref(), Some("10.0.0.1"));
@@ -159,8 +159,7 @@ fn a_field_of_one_address_counts_once_and_from_trusted_peers_only() {
         assert_eq!(subject_of(&["203.0.113.9, 203.0.113.9"]), None);
         assert_eq!(subject_of(&[""]), None);
         assert_eq!(subject_of(&["unknown"]), None);
-        // The client or the proxy must send another address. There is no remedy, because the setup
-        // of the server is correct.
+        // The field is invalid, but the setup of the server is correct, so there is no remedy.
         assert_eq!(client.remedy(&request("10.0.0.1:80", field, &["unknown"])), None);
     }
 }
@@ -213,7 +212,8 @@ fn networks_of_mapped_addresses_are_networks_of_ipv4() {
     let client = ClientAddress::x_forwarded_for(["::ffff:10.0.0.0/104"]).unwrap();
     let request = request("10.0.0.1:80", "x-forwarded-for", &["203.0.113.9, 10.9.9.9"]);
     assert_eq!(subject(&client, &request).as_deref(), Some("203.0.113.9"));
-    // The peer of a socket that listens on IPv6 and IPv4 has a mapped address.
+    // If a socket listens on both IPv6 and IPv4, the address of an IPv4 peer is an IPv4-mapped IPv6
+    // address.
     let mut request = request;
     request.extensions.insert(PeerAddr("[::ffff:10.0.0.1]:80".parse().unwrap()));
     assert_eq!(subject(&client, &request).as_deref(), Some("203.0.113.9"));
@@ -260,14 +260,15 @@ fn axum_has_the_peers_address_in_the_request() {
 
 #[test]
 fn a_long_list_costs_bounded_work() {
-    // The list has 64 KiB, and all its proxies are trusted.
+    // The list contains 6,000 trusted proxies. The maximum is 64.
     let list = ["10.0.0.2"; 6_000].join(", ");
     assert_eq!(xff(&[&list]), None);
     let elements = ["for=10.0.0.2"; 5_000].join(", ");
     assert_eq!(forwarded(&[&elements]), None);
     assert_eq!(xff(&["10.0.0.2"; 64]), None);
     assert_eq!(xff(&["10.0.0.2"; 63]).as_deref(), Some("10.0.0.2"));
-    // These fields have no commas or nothing but commas, and quotes that the parser must examine.
+    // Each field has 64 KiB of one repeated text, such as a comma or a quote. No field contains an
+    // address.
     for byte in ["1", ",", "\"", "\\", "\\\"", " "] {
         let field = byte.repeat(65_536 / byte.len());
         assert_eq!(xff(&[&field]), None);

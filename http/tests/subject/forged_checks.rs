@@ -1,4 +1,5 @@
-//! Checks that pass for any bytes of a client. A fuzz target and property tests run them.
+//! Checks that must pass for any bytes that a client sends. A fuzz target and property tests run
+//! these checks.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
@@ -12,8 +13,8 @@ const FIELDS: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 
 const TRUSTED: [&str; 3] = ["10.0.0.0/8", "192.168.1.1/32", "fd00::/8"];
 
-/// The extractors of the fields above. They are created once, because a fuzzer checks thousands of
-/// inputs per second.
+/// The extractor of each field in `FIELDS`. The extractors are created once, because a fuzzer
+/// checks thousands of inputs per second.
 static CLIENTS: LazyLock<[ClientAddress; 3]> = LazyLock::new(|| {
     [
         ClientAddress::x_forwarded_for(TRUSTED).unwrap(),
@@ -33,7 +34,8 @@ fn request(peer: IpAddr, field: &'static str, lines: &[&[u8]]) -> Parts {
     request
 }
 
-/// Checks the effect of these bytes, which a client sends as the lines of a field.
+/// Checks that a client cannot forge its address with these bytes, which it sends as the lines of a
+/// field.
 pub(crate) fn check(forged: &[u8]) {
     let proxy: IpAddr = "10.0.0.1".parse().unwrap();
     let stranger: IpAddr = "198.51.100.7".parse().unwrap();
@@ -41,14 +43,15 @@ pub(crate) fn check(forged: &[u8]) {
     let [list, forwarded, _] = &*CLIENTS;
 
     for (client, field) in CLIENTS.iter().zip(FIELDS) {
-        // A proxy does not know the field. The result can be any address, but there must be no
-        // panic.
+        // A trusted proxy does not know the field and passes it on unchanged. The extractor can
+        // return any address, but it must not panic.
         let _ = client.address(&request(proxy, field, &lines));
-        // The client sends the field without a proxy.
+        // If the client connects without a proxy, the field has no effect.
         assert_eq!(client.address(&request(stranger, field, &lines)), Some(stranger));
     }
 
-    // A proxy appends to the last line, or adds a line.
+    // A proxy appends the address of its client to the last line, or adds a line. The extractor
+    // must return this address.
     for (client, field, appended) in [
         (list, "x-forwarded-for", "198.51.100.7"),
         (list, "x-forwarded-for", "198.51.100.7:4711, 10.0.0.2,fd00::1"),
@@ -71,8 +74,8 @@ pub(crate) fn check(forged: &[u8]) {
         assert_eq!(client.address(&request(proxy, field, &lines)), Some(stranger));
     }
 
-    // A proxy does not disclose the address. There is no subject, regardless of the elements to the
-    // left.
+    // A proxy appends an element without an address. The extractor must return no address,
+    // regardless of the elements that the client sent.
     for (client, field, junk) in [
         (list, "x-forwarded-for", "unknown"),
         (list, "x-forwarded-for", "_hidden, 10.0.0.2"),
@@ -84,7 +87,7 @@ pub(crate) fn check(forged: &[u8]) {
     }
 }
 
-/// Compares the extractor of `X-Forwarded-For` with a simple implementation.
+/// Compares the extractor of `X-Forwarded-For` with a second, simple implementation.
 pub(crate) fn model(lines: &[String]) {
     let proxy: IpAddr = "10.0.0.1".parse().unwrap();
     let joined = lines.join(",");

@@ -24,8 +24,8 @@ fn subject_of_lines(
 fn an_api_key_is_kept_as_its_keyed_hash_only() {
     let by_key = ApiKey::header("X-API-Key", key()).unwrap();
     let subject_of = |value: &[u8]| subject_of_lines(&by_key, "x-api-key", &[value]).unwrap();
-    // This HMAC-SHA-256 was computed by another program: `printf %s sk_live_7 | openssl sha256
-    // -hmac 0123456789abcdef`.
+    // The expected HMAC-SHA-256 is the output of another program: `printf %s sk_live_7 | openssl
+    // sha256 -hmac 0123456789abcdef`.
     assert_eq!(subject_of(b"sk_live_7"), b"c80d51d569ed3554bf5eed47b25efcfa");
     assert_ne!(subject_of(b"sk_live_7"), subject_of(b"sk_live_8"));
     assert_eq!(subject_of(b" sk_live_7\t"), subject_of(b"sk_live_7"));
@@ -43,8 +43,8 @@ fn b95_header_fields_that_are_not_utf8_are_subjects_by_their_bytes() {
     let (by_key, by_token) = (ApiKey::header("x-api-key", key()).unwrap(), ApiKey::bearer(key()));
     let by_field =
         from_fn(|request| Some(Subject::from(request.headers.get("x-account")?.as_bytes())));
-    // The last two values end with the replacement character of lossy decoders and with a lone
-    // surrogate.
+    // The fourth value ends with U+FFFD, which lossy decoders insert for invalid bytes. The last
+    // value ends with a lone surrogate.
     let values = [&b"dave"[..], b"dave\xff", b"dave\xfe", b"dave\xef\xbf\xbd", b"dave\xed\xa0\x80"];
     let mut seen = std::collections::HashSet::new();
     for value in values {

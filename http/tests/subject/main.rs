@@ -1,4 +1,5 @@
-//! Subjects of requests: a client cannot choose its address, regardless of its fields.
+//! Tests of the subjects of requests. A client cannot choose its address, regardless of the fields
+//! that it sends.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,7 +16,7 @@ use tidegate_http::subject::{ClientAddress, ExtractSubject, PeerAddr};
 
 const TRUSTED: [&str; 3] = ["10.0.0.0/8", "192.168.1.1", "fd00::/8"];
 
-/// Returns a request of this peer, with lines of a field.
+/// Returns a request from this peer, with these lines of a header field.
 fn request(peer: &str, field: &'static str, lines: &[impl AsRef<[u8]>]) -> Parts {
     let (mut request, ()) = http::Request::new(()).into_parts();
     let peer: SocketAddr = peer.parse().unwrap();

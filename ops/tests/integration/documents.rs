@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use tidegate_ops::{ALERTS, DASHBOARD, RULE_TESTS, RULES, Row};
 use tidegate_redis::core::telemetry::names::{self, Metric};
 
-/// Returns the rows that the table should have, from the metrics in the code.
+/// Returns the rows that the table of metrics must have according to the code.
 fn metrics_of_code() -> BTreeSet<Row> {
     let row = |metric: &Metric| Row {
         name: metric.name.to_owned(),
@@ -18,7 +18,7 @@ fn metrics_of_code() -> BTreeSet<Row> {
     names::ALL.iter().chain(&tidegate_redis::names::ALL).map(row).collect()
 }
 
-/// Checks that all metrics and labels in an expression exist.
+/// Checks that all metrics and labels in a PromQL expression exist.
 fn assert_known(place: &str, expression: &str) {
     let table = [tidegate_ops::table(), tidegate_ops::server_table()].concat();
     let series = tidegate_ops::series(&table);
@@ -47,7 +47,8 @@ fn the_table_lists_exactly_the_metrics_of_the_code() {
 #[test]
 fn the_suggested_buckets_rise_and_the_number_of_series_is_as_the_page_says() {
     assert!(names::SECONDS_BUCKETS.is_sorted());
-    // A histogram also has a bucket for all values, the sum, and the count.
+    // A histogram has a series for each suggested bucket, for the bucket `+Inf`, for the sum, and
+    // for the count.
     let rows = format!("{} series for each of the 16 values", names::SECONDS_BUCKETS.len() + 3);
     assert!(tidegate_ops::METRICS.contains(&rows), "the page does not contain {rows:?}");
 }

@@ -1,5 +1,5 @@
 //! The tests of the dashboard, the alert rules and the documents, in one program. Only the tests of
-//! the alerts install the metrics recorder of the process.
+//! the alerts install a metrics recorder, because a process can have only one.
 
 mod alerts;
 mod documents;

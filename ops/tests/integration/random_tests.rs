@@ -1,14 +1,15 @@
-//! Compares `.ci/random-tests.txt`, the list that `.ci/explore` reads, with the sources.
+//! Checks that `.ci/random-tests.txt`, the list of the tests that `.ci/explore` runs, has exactly
+//! the tests with random input in the sources.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::path::{Path, PathBuf};
 
-/// The beginnings of tests with random input.
+/// A source file with one of these texts has tests with random input.
 const RANDOM: [&str; 6] =
     ["proptest! {", "proptest!(", "TestRunner::", "TestRng", "conformance!(", "differential!("];
 
-/// Paths to skip: code without tests of `./test`, tests that choose their seeds, and this file. The
-/// modules in `testkit/src` become tests of other packages.
+/// The paths that the search skips: code that `./test` does not run, tests that choose their seeds,
+/// macros that create tests in other packages, and this file.
 const LEFT_OUT: [&str; 8] = [
     ".git",
     "target",
@@ -32,7 +33,7 @@ struct Entry {
 struct Module {
     folder: String,
     program: String,
-    /// The beginning of the names of its tests.
+    /// The prefix of the names of the tests in the file, such as `table::`.
     prefix: String,
 }
 
@@ -43,13 +44,13 @@ impl Entry {
         Self { folder: next(), program: next(), filters: words.collect() }
     }
 
-    /// Returns `true` if the entry runs tests of the module.
+    /// Returns `true` if this line of `.ci/random-tests.txt` selects tests of `module`.
     fn has(&self, module: &Module) -> bool {
         let is_part = |filter: &String| self.has_under(filter, module);
         self.is_of_program(module) && (self.filters.is_empty() || self.filters.iter().any(is_part))
     }
 
-    /// Returns `true` if a filter of the entry runs tests of the module.
+    /// Returns `true` if `filter`, one of the filters of this line, selects tests of `module`.
     fn has_under(&self, filter: &str, module: &Module) -> bool {
         let prefix = &module.prefix;
         self.is_of_program(module) && (prefix.starts_with(filter) || filter.starts_with(prefix))
@@ -80,7 +81,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Adds the source files in a folder that have random input.
+/// Adds the modules in `folder` that have tests with random input to `found`.
 fn find(folder: &Path, found: &mut Vec<Module>) {
     for entry in std::fs::read_dir(root().join(folder)).unwrap() {
         let entry = entry.unwrap();

@@ -1,4 +1,4 @@
-//! Prometheus itself checks the alert rules.
+//! Checks the alert rules with `promtool`, which is a part of Prometheus.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;

@@ -59,7 +59,8 @@ const NONE: &str = "\
 test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out; finished in 0.00s
 ";
 
-/// Returns the exit status and the added lines for the output of `cargo test` and its status.
+/// Runs `totals.awk` on the output and the exit status of `cargo test`. Returns the exit status of
+/// the script and the lines that it adds.
 fn totals(output: &str, status: u8) -> (Option<i32>, String) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/totals.awk");
     let mut awk = Command::new("awk")

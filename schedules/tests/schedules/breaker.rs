@@ -1,5 +1,6 @@
-//! The circuit breaker: the number of probes is bounded, every place of a probe is freed, and an
-//! answer counts only in the round of its call.
+//! Tests of the circuit breaker: it bounds the number of concurrent probes, and counts each probe
+//! until its end. It ignores the answer to a call that it sent before the circuit last opened or
+//! closed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,12 +19,12 @@ use crate::server::VirtualClock;
 const OPEN_FOR: Duration = Duration::from_secs(1);
 const PROBES: usize = 2;
 
-/// The answer of the store to a call. The cost of the call selects it.
+/// The answer of the store to a call, selected by the cost of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Health {
     Alive = 1,
     Failing = 2,
-    /// An error that does not show the health of the store.
+    /// An error that does not show whether the store works.
     Unknown = 3,
 }
 
@@ -33,14 +34,15 @@ impl Health {
     }
 }
 
-/// The subject of calls that are made in one round and answered in another round.
+/// The subject of late calls, which the store answers only after `OPEN_FOR`, when the state of the
+/// circuit has changed.
 const LATE: &str = "late";
 
 /// A store that counts the calls in flight. All clones are the same store.
 #[derive(Debug, Clone, Default)]
 struct Backend(Arc<Mutex<Ledger>>);
 
-/// The calls of a store, without late calls.
+/// Counts of the calls to a store, without late calls.
 #[derive(Debug, Default)]
 struct Ledger {
     in_flight: usize,
@@ -112,7 +114,7 @@ fn guarded(failures: u32) -> (Backend, Guarded) {
     (backend.clone(), Arc::new(backend.breaker(breaker)))
 }
 
-/// Spawns a call. The breaker may refuse to send it.
+/// Spawns a task that makes a call. The breaker may refuse the call.
 fn call(store: &Guarded, health: Health, subject: &'static str) -> JoinHandle<Option<ErrorKind>> {
     let store = Arc::clone(store);
     spawn(async move {
@@ -126,8 +128,8 @@ fn is_refused(answer: &Option<ErrorKind>) -> bool {
     *answer == Some(ErrorKind::CircuitOpen)
 }
 
-/// Checks that all places of probes are free: the same number of concurrent calls is sent, and
-/// closes the circuit.
+/// Checks that no probe is counted after its end: the breaker sends `PROBES` concurrent calls as
+/// probes, and closes the circuit after the next answer.
 async fn assert_no_place_is_lost(store: &Guarded) {
     scheduled::advance(OPEN_FOR);
     assert_eq!(store.state(), CircuitState::HalfOpen);
@@ -171,7 +173,8 @@ fn a_probe_of_an_earlier_opening_changes_nothing() {
         idle().await;
         join([call(&store, Health::Failing, "s")]).await;
         assert_eq!(store.watch().times_opened(), 2);
-        // The circuit is not open any more, and the late call is due.
+        // The circuit opened again after the late call was sent, and is half-open when the store
+        // answers this call.
         scheduled::advance(OPEN_FOR + Duration::from_micros(1));
         join([(); 4].map(|()| call(&store, Health::Unknown, "s"))).await;
         assert!(!is_refused(&join([late]).await[0]));
@@ -196,7 +199,8 @@ fn each_failure_counts_once_and_only_in_its_own_round() {
         join(calls).await;
         assert_eq!(store.state(), CircuitState::Open, "three failures");
         assert_eq!(store.watch().times_opened(), 1);
-        // The calls of the previous round are answered while probes close the circuit.
+        // The breaker sent the late calls before the circuit opened. The store answers them while
+        // probes close the circuit.
         scheduled::advance(OPEN_FOR + Duration::from_micros(2));
         let probes = [(); 3].map(|()| call(&store, Health::Alive, "s"));
         REFUSED.record(join(probes).await.iter().any(is_refused));

@@ -1,5 +1,5 @@
-//! Coalescing: each call is executed once and has its own answer, in order, regardless of other
-//! callers.
+//! Tests of coalescing: the store executes each call once and in order, and each caller receives
+//! the answer to its own call, even if other callers are cancelled.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
@@ -13,17 +13,17 @@ use tidegate_core::{
 
 use crate::explore::{Seen, cancel, explore, idle, join, some_time};
 
-/// A store that answers each call with its cost. Calls have different costs. All clones are the
-/// same store.
+/// A store whose answer to a call contains the cost of the call. Calls have different costs, and so
+/// different answers. All clones are the same store.
 #[derive(Debug, Clone, Default)]
 struct Echo(Arc<Mutex<Ledger>>);
 
 #[derive(Debug, Default)]
 struct Ledger {
-    /// The costs in each executed batch.
+    /// The costs of the calls in each executed batch.
     batches: Vec<Vec<u64>>,
     is_sending: bool,
-    /// Whether the gate is closed. While it is closed, no batch is executed.
+    /// While this is `true`, the store executes no batch.
     is_closed: bool,
     at_gate: Option<Waker>,
 }
@@ -79,7 +79,7 @@ impl Echo {
     }
 }
 
-/// A batch in flight, until it is answered or dropped.
+/// A guard for a batch in flight, until the batch is answered or cancelled.
 struct Sending<'a>(&'a Echo);
 
 impl Drop for Sending<'_> {
@@ -109,7 +109,7 @@ impl Store for Echo {
     }
 }
 
-/// Makes a call of this cost, and checks the cost of the answer.
+/// Makes a call with this cost, and checks that the answer contains the cost.
 async fn ask(store: CoalescedStore<Echo>, cost: u64) -> Result<u64, Error> {
     let policy: Policy = "fixed-window 1000000/1h".parse().expect("a policy");
     let charges = [Charge::new(&policy, "key").cost(cost)];
@@ -118,7 +118,6 @@ async fn ask(store: CoalescedStore<Echo>, cost: u64) -> Result<u64, Error> {
     Ok(cost)
 }
 
-/// Spawns a task that makes a call of this cost.
 fn caller(store: &CoalescedStore<Echo>, cost: u64) -> JoinHandle<Result<u64, Error>> {
     spawn(ask(store.clone(), cost))
 }
@@ -158,7 +157,8 @@ fn calls_are_carried_out_in_the_order_in_which_they_arrive() {
         let caller = |first: u64| {
             let store = store.clone();
             spawn(async move {
-                // All calls are created before the first call is awaited.
+                // The first poll of a call submits the call. The task submits all three calls
+                // before it awaits an answer.
                 let mut calls: Vec<_> =
                     (first..first + 3).map(|cost| Box::pin(ask(store.clone(), cost))).collect();
                 for call in &mut calls {
@@ -209,8 +209,8 @@ fn a_call_that_is_given_up_before_it_is_sent_is_not_made_and_takes_no_place() {
         idle().await;
         let given_up = caller(&store, 2);
         assert_eq!(cancel(given_up).await.map(drop), None);
-        // This call has the place of the previous call, regardless of the time at which the gate
-        // opens.
+        // Only one call may wait. The cancelled call does not count, so `next` can wait, regardless
+        // of the time at which the gate opens.
         let next = caller(&store, 3);
         some_time().await;
         echo.open_gate();
@@ -258,7 +258,7 @@ fn when_the_task_is_dropped_each_call_ends_and_only_those_not_made_are_surely_no
             SENT.record(!error.is_definitely_not_charged());
             WAITING.record(error.is_definitely_not_charged());
         }
-        // After this, the task is dropped.
+        // The runtime drops the cancelled task of the store while this test waits.
         idle().await;
         assert_eq!(ask(store, 4).await.expect("another task sends it"), 4);
     });

@@ -1,5 +1,5 @@
-//! The deny cache: a denial is one that the store could have returned between the start of the call
-//! and its end.
+//! Tests of the deny cache. If the cache denies a call, the limit was reached at some time during
+//! the call.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,16 +10,14 @@ use tidegate_core::{DenyCache, Limiter, Operation, Policy, StoreExt};
 use crate::explore::{Seen, cancel, explore, join};
 use crate::server::{Entry, Server, VirtualClock};
 
-/// The limit of one subject.
 const LIMIT: usize = 2;
 
-/// A server, and a node that caches its denials.
+/// A server, and a node that caches the denials of the server.
 struct Node {
     server: Server,
     limiter: Limiter<DenyCacheStore<Server, VirtualClock>>,
     stats: DenyCacheStats,
-    /// While a refund or reset is in flight, the number of calls that the server had executed when
-    /// the refund or reset started.
+    /// If a refund or reset is in flight, the number of calls that were executed before its start.
     freeing: Arc<Mutex<Option<usize>>>,
 }
 
@@ -32,7 +30,7 @@ enum Frees {
 impl Node {
     fn new() -> Self {
         let server = Server::new();
-        // The cache is small, because each schedule creates its own cache.
+        // Each schedule creates a cache. A cache of the minimum size is created quickly.
         let cache = DenyCache::new().max_bytes(0).clock(VirtualClock);
         let store = server.clone().deny_cache(cache);
         let stats = store.stats();
@@ -41,14 +39,15 @@ impl Node {
         Self { server, limiter, stats, freeing: Arc::default() }
     }
 
-    /// Spawns a task that makes calls one after another. Their denials must be right.
+    /// Spawns a task that makes calls one after another, and checks each denial.
     fn caller(&self, calls: usize) -> JoinHandle<()> {
         let (server, limiter) = (self.server.clone(), self.limiter.clone());
         let freeing = Arc::clone(&self.freeing);
         spawn(async move {
             for _ in 0..calls {
                 let begin = server.ledger().calls.len();
-                // A refund without an answer may not have been executed.
+                // While a refund or reset is in flight, the store may not have executed it yet, so
+                // the cache may still return earlier denials.
                 let begin =
                     freeing.lock().expect("no panic").map_or(begin, |other| other.min(begin));
                 let decision = limiter.acquire("s").await.expect("an answer");
@@ -59,7 +58,8 @@ impl Node {
         })
     }
 
-    /// Spawns a task that refunds the charges. There is one such task at a time.
+    /// Spawns a task that refunds one charge or resets the state. Only one such task may run at a
+    /// time.
     fn free(&self, what: Frees) -> JoinHandle<()> {
         let (server, limiter) = (self.server.clone(), self.limiter.clone());
         let freeing = Arc::clone(&self.freeing);
@@ -74,7 +74,7 @@ impl Node {
     }
 }
 
-/// Returns whether the limit was reached: at first, and after each executed call.
+/// Returns whether the limit was reached at the start, and after each of the executed `calls`.
 fn was_full(calls: &[Entry]) -> impl Iterator<Item = bool> + '_ {
     let used = calls.iter().scan(0_usize, |used, call| {
         *used = match call.operation {
@@ -87,7 +87,7 @@ fn was_full(calls: &[Entry]) -> impl Iterator<Item = bool> + '_ {
     std::iter::once(false).chain(used)
 }
 
-/// A refund or reset in flight, until it is answered or cancelled.
+/// A guard for a refund or reset in flight, until it is answered or cancelled.
 struct Freeing(Arc<Mutex<Option<usize>>>);
 
 impl Freeing {

@@ -1,4 +1,4 @@
-//! Runs a scenario in many interleavings of its tasks.
+//! Runs a test scenario in many interleavings of its tasks.
 
 use std::env;
 use std::path::PathBuf;
@@ -15,21 +15,22 @@ use shuttle::scheduler::{
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use tidegate_core::scheduled;
 
-/// The number of schedules of each kind, unless `TIDEGATE_SCHEDULES` is set.
+/// The number of schedules of each kind, if `TIDEGATE_SCHEDULES` is not set.
 const SCHEDULES: usize = 1_000;
 
-/// The number of schedules that are run twice.
+/// The number of schedules that run twice, to check that both runs are equal.
 const REPEATED: usize = 10;
 
-/// The depth of PCT. This is about the number of steps that must be in a certain order to cause a
+/// The depth of the PCT scheduler: about the number of steps whose order must be right to cause a
 /// failure.
 const DEPTH: usize = 3;
 
-/// Runs the scenario in many schedules. It must end in each schedule, and break no assertion.
+/// Runs the scenario in many schedules. In each of them, the scenario must end, and no assertion
+/// may fail.
 ///
-/// In half of the schedules, each step belongs to a random task. In the other schedules, each task
-/// has a priority that changes at a few random steps (PCT). So tasks also wait at one place for a
-/// long time, while other tasks continue.
+/// In half of the schedules, a random task executes each step. In the other half (PCT), each task
+/// has a priority that changes at a few random steps, so that a task can also wait for a long time
+/// while other tasks continue.
 pub(crate) fn explore<F: Future<Output = ()> + 'static>(scenario: fn() -> F) {
     let _help = ReplayHelp;
     let run = move || {
@@ -47,7 +48,8 @@ pub(crate) fn explore<F: Future<Output = ()> + 'static>(scenario: fn() -> F) {
     let config = || config(FailurePersistence::File(Some(failures.clone())));
     let (seed, schedules) =
         (number("PROPTEST_RNG_SEED", 1), number("TIDEGATE_SCHEDULES", SCHEDULES));
-    // A schedule can be run again only if the scheduler makes all choices.
+    // In this run, both executions of a schedule must be equal, because otherwise a failed schedule
+    // could not be repeated.
     let random = TimersLast(RandomScheduler::new_from_seed(seed, REPEATED));
     Runner::new(UncontrolledNondeterminismCheckScheduler::new(random), config()).run(run);
     let random = TimersLast(RandomScheduler::new_from_seed(seed, schedules));
@@ -72,7 +74,7 @@ fn number<N: FromStr>(variable: &str, default: N) -> N {
     }
 }
 
-/// Prints the command that runs a failed schedule again.
+/// A guard that prints the command that repeats a failed schedule.
 struct ReplayHelp;
 
 impl Drop for ReplayHelp {
@@ -87,7 +89,7 @@ impl Drop for ReplayHelp {
     }
 }
 
-/// Runs the task of the timers only when no other task can run.
+/// A scheduler that runs the task of the timers only when no other task can run.
 struct TimersLast<S>(S);
 
 impl<S: Scheduler> Scheduler for TimersLast<S> {
@@ -101,7 +103,7 @@ impl<S: Scheduler> Scheduler for TimersLast<S> {
         current: Option<TaskId>,
         is_yielding: bool,
     ) -> Option<TaskId> {
-        // The first task that the task of the scenario has spawned.
+        // The task of the timers is the first task that the main task (number 0) spawns.
         let timers = TaskId::from(1);
         let others: Vec<_> = runnable.iter().copied().filter(|task| task.id() != timers).collect();
         let runnable = if others.is_empty() { runnable } else { &others };
@@ -113,14 +115,14 @@ impl<S: Scheduler> Scheduler for TimersLast<S> {
     }
 }
 
-/// Waits for a number of steps of other tasks. The schedule chooses the number.
+/// Waits while other tasks execute some steps. The schedule chooses their number.
 pub(crate) async fn some_time() {
     for _ in 0..thread_rng().gen_range(0..40) {
         yield_now().await;
     }
 }
 
-/// Waits until all other tasks wait.
+/// Waits until no other task can run.
 pub(crate) async fn idle() {
     scheduled::sleep(Duration::from_micros(1)).await;
 }
@@ -134,14 +136,16 @@ pub(crate) async fn join<T>(tasks: impl IntoIterator<Item = JoinHandle<T>>) -> V
     outputs
 }
 
-/// Cancels a task at any of its steps. Returns its output if the task had ended before.
+/// Cancels a task after a random number of steps. Returns the output of the task if it ended
+/// before.
 pub(crate) async fn cancel<T>(task: JoinHandle<T>) -> Option<T> {
     some_time().await;
     task.abort();
     task.await.ok()
 }
 
-/// Whether an event happened in any schedule. A test does not test events that never happen.
+/// Whether an event happened in at least one schedule. A test fails if its event never happens,
+/// because it then tests nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(AtomicBool);
 
@@ -154,7 +158,7 @@ impl Seen {
         self.0.fetch_or(has_happened, Ordering::SeqCst);
     }
 
-    /// Checks that the event happened. The test calls this after all schedules.
+    /// Checks, after all schedules, that the event happened in at least one of them.
     pub(crate) fn assert(&self, what: &str) {
         let is_replay = env::var_os("TIDEGATE_SCHEDULE").is_some();
         assert!(is_replay || self.0.load(Ordering::SeqCst), "in no schedule: {what}");

@@ -1,9 +1,9 @@
-//! Leases: each admitted cost was charged, each unspent cost is returned once, and no caller waits
-//! forever.
+//! Tests of leases: each admitted cost was charged, each unspent cost is returned once, and no
+//! caller waits forever.
 //!
-//! All chunks are from one window. None ends unless a test advances the time. So each call is
-//! answered at the time 0. If only a timer wakes a caller, the layer has missed the wakeup of the
-//! caller.
+//! The virtual time advances only if no task can run, or if a test advances it. Tests check that no
+//! time has passed, because otherwise only a timer has woken a caller. A chunk ends only if a test
+//! advances the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -18,13 +18,12 @@ use crate::server::{Entry, Server, VirtualClock};
 
 type Store = LeasedStore<Server, VirtualClock>;
 
-/// A server, and a node that leases each subject from the first call on.
+/// A server, and a node that leases each subject from its first call on.
 struct Node {
     server: Server,
     store: Store,
     limiter: Limiter<Store>,
     policy: Policy,
-    /// The number of admitted calls.
     admitted: Arc<AtomicU64>,
 }
 
@@ -107,8 +106,8 @@ fn one_node_admits_just_the_limit_while_chunks_are_returned() {
     GIVEN_BACK.assert("a chunk that is returned");
 }
 
-/// No call is refused while a chunk is on the node or has just arrived, so that no later call is
-/// needed to reach the limit.
+/// The number of calls equals the limit, so each call must be admitted, also while the node has or
+/// receives a chunk.
 #[test]
 fn each_of_as_many_calls_as_the_limit_is_admitted() {
     explore(|| async {
@@ -129,7 +128,8 @@ fn an_acquire_up_to_includes_a_chunk_for_which_another_caller_adds_the_lease() {
         let node = Node::new(8);
         let other = node.caller("s", 1);
         node.caller("s", 1).await.expect("it is not cancelled");
-        // This call or the other one, which may not have ended, has leased the subject.
+        // Either of the two calls adds the lease, because the call of `other` may still be in
+        // flight.
         let request = node.limiter.subject("s").cost(8).acquire_up_to(1);
         let amounts = request.await.expect("an answer").amounts().to_vec();
         join([other]).await;
@@ -147,7 +147,8 @@ fn a_call_larger_than_the_chunk_gets_the_chunk_that_is_returned_for_another_call
         let node = Node::new(7);
         node.caller("s", 1).await.expect("it is not cancelled");
         idle().await;
-        // The node has a chunk of 4, and 2 remain in the store.
+        // The first call used 1 and the node got a chunk of 4, so 2 of the limit of 7 remain in the
+        // store.
         assert_eq!((node.used("s"), node.admitted()), (5, 1));
         let (limiter, time) = (node.limiter.clone(), scheduled::now());
         let large = spawn(async move {
@@ -176,7 +177,7 @@ fn closing_returns_all_unspent_costs_whatever_is_in_flight() {
         node.store.close().await;
         let (stats, at_close) = (node.store.stats(), node.store.stats().chunks());
         join(callers).await;
-        // Calls that were in flight during the close may have started tasks.
+        // The test waits for tasks that calls have started while the leases were closed.
         idle().await;
         CROSSED.record(stats.chunks() > at_close);
         assert_eq!(node.used("s"), node.admitted());
@@ -282,7 +283,8 @@ fn when_tasks_are_dropped_no_caller_waits_for_them_and_others_fetch_chunks_again
         join(callers).await;
         assert_no_time_has_passed();
         assert!(node.admitted() <= node.used("s"));
-        // The fetch of a dropped task is no longer in flight.
+        // The dropped task must not count as a fetch in flight, so that later calls can fetch
+        // chunks.
         let chunks = node.store.stats().chunks();
         node.limiter.subject("s").reset().await.expect("an answer");
         idle().await;
@@ -297,7 +299,8 @@ fn when_tasks_are_dropped_no_caller_waits_for_them_and_others_fetch_chunks_again
     FETCHED.assert("a chunk that is granted before tasks are dropped");
 }
 
-/// There is one task, so that nothing else wakes the caller if this task wakes it too early.
+/// The dropped task fetches a chunk for the caller. If the layer woke the caller before the end of
+/// this fetch, the caller would wait for the fetch again, forever.
 #[test]
 fn a_caller_that_waits_for_a_dropped_task_continues_after_the_end_of_the_fetch() {
     static REFUSED: Seen = Seen::new();

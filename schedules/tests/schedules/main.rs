@@ -1,4 +1,4 @@
-//! Layers and waiting in many interleavings of their tasks: see `docs/testing.md`.
+//! Tests of layers and of waiting in many interleavings of their tasks: see `docs/testing.md`.
 
 mod breaker;
 mod coalesced;

@@ -17,15 +17,16 @@ pub(crate) struct VirtualClock;
 
 impl Clock for VirtualClock {
     fn now(&self) -> Timestamp {
-        // The time starts at the beginning of a day, and so at the beginning of each window.
+        // The virtual time starts at the beginning of a day, which is also the beginning of each
+        // window.
         Timestamp::from_micros(1_728_000_000_000_000).saturating_add(scheduled::now())
     }
 }
 
 /// The clock of a server. Each reading adds one microsecond to the virtual time.
 ///
-/// So each call has its own time. With equal times, a settlement cannot know whether a refund was
-/// executed before its hold, and refunds less.
+/// With this clock, each call has a different time. If a hold and a refund had the same time, the
+/// settlement of the hold could not know their order, and would refund less.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock(AtomicU64);
 
@@ -36,8 +37,8 @@ impl Clock for ServerClock {
     }
 }
 
-/// A store that executes each call at some time between its start and its answer. Other tasks run
-/// in between. All clones are the same store.
+/// A store that executes each call at some time between its start and its answer. Other tasks can
+/// run before and after the execution. All clones are the same store.
 #[derive(Debug, Clone)]
 pub(crate) struct Server(Arc<Shared>);
 
@@ -47,11 +48,11 @@ struct Shared {
     ledger: Mutex<Ledger>,
 }
 
-/// The executed calls. Each lock is held within one step.
+/// The executed calls. A task locks the ledger only within one step.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) calls: Vec<Entry>,
-    /// The subjects of holds that have no answer yet.
+    /// The subjects that have a hold in flight.
     holding: HashSet<Vec<u8>>,
     settlements: HashMap<Vec<u8>, usize>,
 }
@@ -85,7 +86,7 @@ impl Server {
             .expect("a peek is answered")
     }
 
-    /// Returns the used amount of a limit.
+    /// Returns the used part of the limit of a subject.
     pub(crate) fn used(&self, policy: &Policy, subject: &str) -> u64 {
         policy.limit() - self.peek(policy, subject).verdicts()[0].remaining()
     }
@@ -117,7 +118,7 @@ impl Server {
     }
 }
 
-/// A hold in flight. A subject has one hold at a time.
+/// A guard for a hold in flight. It checks that a subject has only one hold in flight at a time.
 struct Holding<'a>(&'a Server, Option<Vec<u8>>);
 
 impl<'a> Holding<'a> {

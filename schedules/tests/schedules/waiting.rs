@@ -1,4 +1,4 @@
-//! Waiting: each charge is used or refunded once, and no waiter is forgotten.
+//! Tests of waiting: each charge is used or refunded once, and no waiting caller is forgotten.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -16,7 +16,6 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 struct Node {
     server: Server,
     limiter: Limiter<Server>,
-    /// The number of admitted calls.
     admitted: Arc<AtomicUsize>,
 }
 
@@ -28,8 +27,8 @@ impl Node {
         Self { server, limiter: limiter.max_waiters(max_waiters), admitted: Arc::default() }
     }
 
-    /// Spawns a caller that waits, unless too many callers wait. Returns the time of its admission,
-    /// if it is admitted.
+    /// Spawns a caller that waits until it is admitted. Returns the time of the admission, or
+    /// `None` if too many callers wait.
     fn caller(&self) -> JoinHandle<Option<Duration>> {
         let (limiter, admitted) = (self.limiter.clone(), Arc::clone(&self.admitted));
         spawn(async move {
@@ -49,8 +48,8 @@ impl Node {
         })
     }
 
-    /// Returns the number of refunds, including refunds whose answer is a denial. A refund is
-    /// answered by a denial while other callers wait.
+    /// Returns the number of refunds, including denied ones: while other callers wait, the answer
+    /// to a refund is a denial.
     fn refunds(&self) -> usize {
         let ledger = self.server.ledger();
         ledger.calls.iter().filter(|call| call.operation == Operation::Refund).count()
@@ -58,7 +57,7 @@ impl Node {
 
     /// Checks, after all calls have ended, that each charge was used or refunded.
     async fn assert_all_is_used_or_given_back(&self) {
-        // This waits for the answers to the refunds of cancelled calls.
+        // During this wait, the store answers the refunds for the cancelled calls.
         scheduled::sleep(MAX_WAIT).await;
         let given_back = self.refunds();
         let is_charge =

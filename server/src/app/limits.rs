@@ -1,4 +1,4 @@
-//! The limits of the program: their source, and a task that follows changes of the source.
+//! The source of the limits, and a task that loads the limits again when they change.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::Failure;
 use crate::log::{say, write_error};
 
 pub(crate) enum Limits {
-    /// A directory and the files that are in force.
+    /// A directory, and the files that the server has loaded from it.
     Files(PathBuf, Vec<ConfigFile>),
     /// A management server that has not sent limits yet.
     Xds(Box<XdsSettings>),
 }
 
 impl Limits {
-    /// Puts the files of a directory in force.
+    /// Reads the files of a directory and puts their limits in force.
     pub(crate) fn from_directory(directory: PathBuf, service: &Service) -> Result<Self, Failure> {
         let files = read_directory(&directory)?;
         service.load(Ok(&files))?;
@@ -29,7 +29,7 @@ impl Limits {
         Ok(Self::Files(directory, files))
     }
 
-    /// Follows changes of the limits until the task is aborted.
+    /// Spawns a task that puts changed limits in force. The task runs until it is aborted.
     pub(crate) fn follow(self, service: Arc<Service>) -> JoinHandle<()> {
         match self {
             Self::Files(directory, files) => {
@@ -70,7 +70,7 @@ fn refused(error: &dyn std::error::Error) {
     tracing::error!("the limits stay as they were: {error}");
 }
 
-/// Reports that limits are in force.
+/// Logs the warnings about the limits that are in force, and the number of these limits.
 fn report(service: &Service) {
     if let Some(config) = service.decider().config() {
         warn(&config);
@@ -78,8 +78,8 @@ fn report(service: &Service) {
     }
 }
 
-/// Checks the limits of a directory as the server would, and reports them. Without a directory, the
-/// limits come from a management server.
+/// Checks the limits of a directory as the server does at its start, and prints their number. If
+/// `directory` is `None`, a management server sends the limits, and there is nothing to check.
 ///
 /// # Errors
 ///

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::Failure;
 use crate::settings::{Address, Settings};
 
-/// All listeners, bound and not served yet. Clients can connect, and wait.
+/// All listeners. They are bound, but not served yet: a client can connect, and waits for answers.
 pub(super) struct Listeners {
     pub(super) grpc: Bound,
     pub(super) http: Bound,
@@ -52,13 +52,13 @@ impl Listeners {
 }
 
 impl Bound {
-    /// Binds an address. An error has the name of the address.
+    /// Binds an address. The error names the setting that contains the address.
     async fn new(
         address: &Address,
         listener: impl FnOnce(TcpListener) -> Result<Listener, String>,
     ) -> Result<Self, Failure> {
         let Address { host, port, name } = address;
-        // An address of IPv6 can be written as in a URL.
+        // An IPv6 address can be in brackets, as in a URL.
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
         let tcp = TcpListener::bind((bare, *port)).await.map_err(|error| {
             let shown = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
@@ -78,13 +78,14 @@ impl Bound {
         }
     }
 
-    /// Returns the URL of a protocol over HTTP.
+    /// Returns the URL of this listener, if its protocol uses HTTP.
     pub(super) fn url(&self) -> String {
         let scheme = if self.listener.is_encrypted() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Warns if no client may use the routes. `section` is the section of the settings file.
+    /// Logs an error if no client may use `routes`. `section` is the section of the settings file
+    /// for the listener.
     pub(super) fn warn_if_closed(&self, access: &Access, routes: &str, section: &str) {
         if *access == Access::Closed {
             let (address, prefix) = (self.address, section.to_ascii_uppercase());
@@ -97,7 +98,7 @@ impl Bound {
     }
 }
 
-/// Protocols that are served until they are stopped.
+/// The tasks that serve several protocols. The protocols are stopped together.
 pub(super) struct Running {
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
@@ -110,14 +111,16 @@ impl Running {
         Self { stop: watch::Sender::new(false), tasks: JoinSet::new() }
     }
 
-    /// Serves a protocol: the future of `serve` ends after its last argument is ready.
+    /// Spawns a task that serves a protocol. `serve` receives a future that completes when the
+    /// protocol must stop.
     pub(super) fn start<F>(&mut self, bound: Bound, serve: impl FnOnce(Listener, Stopped) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let mut stop = self.stop.subscribe();
         let stopped = Box::pin(async move {
-            // The sender lives until all tasks have ended.
+            // `wait_for` returns no error, because the sender is dropped only after all tasks have
+            // ended.
             let _ = stop.wait_for(|is_stopped| *is_stopped).await;
         });
         self.tasks.spawn(serve(bound.listener, stopped));

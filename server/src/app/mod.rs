@@ -1,5 +1,5 @@
-//! The program: [`App::build`] opens everything that the settings name, and [`App::run`] serves
-//! it.
+//! The server program. [`App::build`] opens the stores and listeners that the settings name, and
+//! [`App::run`] serves requests.
 
 mod limits;
 mod listeners;
@@ -63,7 +63,8 @@ impl<'s> App<'s> {
             tracing::warn!("{warning}");
         }
         let settings = &*settings;
-        // A metric belongs to the recorder that is installed when the metric is created.
+        // A metric belongs to the recorder that is installed when the metric is created. So the
+        // recorder is installed before the first metric is created.
         let recorder = prometheus::recorder()?;
         let metrics = recorder.handle();
         metrics::set_global_recorder(recorder)?;
@@ -106,7 +107,7 @@ impl<'s> App<'s> {
         http.warn_if_closed(&access, "/v1", "http");
         let limits = limits.follow(Arc::clone(&service));
         let followed = Arc::clone(&service);
-        // The task ends with the program.
+        // This task runs until the program ends.
         tokio::spawn(async move {
             tokio::join!(
                 followed.follow_unreadable(log_unreadable("gRPC")),
@@ -141,7 +142,7 @@ impl<'s> App<'s> {
             say(format_args!("page on {}", page.url()));
             page.warn_if_closed(&access, "the page", "page");
             let sampled = Arc::clone(&activity);
-            // The task ends with the program.
+            // This task runs until the program ends.
             tokio::spawn(async move { sampled.run().await });
             start_http(page, page::routes(activity, access), read_only_settings());
         }
@@ -149,12 +150,13 @@ impl<'s> App<'s> {
         envoy.start(grpc, |listener, until| grpc::serve(listener, service, grpc_settings, until));
 
         shutdown.await;
-        // gRPC takes requests until its drain is over. The other protocols serve until then, so
-        // that the metrics and the page include these requests.
+        // gRPC accepts requests until its drain is over. The other protocols stop after gRPC, so
+        // that the metrics and the page show the last requests of gRPC.
         envoy.stop().await?;
         limits.abort();
         others.stop().await?;
-        // Otherwise, the unspent costs of the leases would stay charged.
+        // The leases return their unspent chunks, because the store would otherwise keep these
+        // chunks charged.
         let closed = leases.iter().map(Leases::close);
         let closed = tokio::time::timeout(CLOSE_TIMEOUT, join_all(closed)).await;
         if closed.is_err() {
@@ -166,14 +168,16 @@ impl<'s> App<'s> {
     }
 }
 
-/// A store whose unspent leases are returned when the program ends.
+/// A store with leases. At the end of the program, the store returns the unspent chunks of its
+/// leases.
 type Leases = LeasedStore<Arc<dyn Store>>;
 
-/// The maximum time for which the program waits until the leases are returned.
+/// The maximum time that the program waits at its end until the leases are returned.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the service, the activity that the page shows if there is a page, and the leases of all
-/// stores. `memory` decides while a store is away, if the settings require that.
+/// Opens the stores. Returns the service, the activity for the page (if there is a page), and the
+/// leases of all stores. If the settings require a fallback, the store `memory` decides while
+/// another store is away.
 async fn service(
     settings: &Settings,
     memory: &Arc<dyn Store>,
@@ -213,7 +217,7 @@ async fn service(
     Ok((Arc::new(service), activity, leases))
 }
 
-/// Returns a function that logs requests of a protocol that cannot be read.
+/// Returns a function that logs unreadable requests of a protocol.
 fn log_unreadable(protocol: &'static str) -> impl Fn(Unreadable) {
     move |unreadable| {
         let Unreadable { requests, peer, reason, .. } = unreadable;
@@ -225,7 +229,8 @@ fn log_unreadable(protocol: &'static str) -> impl Fn(Unreadable) {
     }
 }
 
-/// Returns the calls of a protocol, and logs requests that cannot be read.
+/// Creates the `Calls` of a protocol, and spawns a task that logs unreadable requests of the
+/// protocol.
 fn calls(
     store: &Arc<dyn Store>,
     source: Source,
@@ -234,7 +239,7 @@ fn calls(
 ) -> Arc<Calls> {
     let calls = Arc::new(Calls::new(Arc::clone(store)).activity(source, activity));
     let followed = Arc::clone(&calls);
-    // The task ends with the program.
+    // This task runs until the program ends.
     tokio::spawn(async move { followed.follow_unreadable(log_unreadable(protocol)).await });
     calls
 }

@@ -1,4 +1,5 @@
-//! Reports when calls to a failing store stop, and when the store is called again.
+//! Logs when the circuit breaker stops the calls to a failing store, and when the calls start
+//! again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +11,11 @@ use tidegate_core::layers::{BreakerWatch, CircuitState};
 /// store.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// The timeout of the call that determines why a store fails.
+/// The timeout of a call to a failing store. The call determines why the store fails.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Reports the beginning and the end of each outage of the store `name`. This function never
-/// returns.
+/// Logs the start and the end of each outage of a store. `name` is the name of the store in the
+/// log. This function never returns.
 pub(crate) async fn report(name: String, store: Arc<dyn Store>, breaker: BreakerWatch) {
     let mut seen = breaker.times_opened();
     let mut is_out = false;

@@ -2,9 +2,9 @@
 
 use std::io;
 
-/// Waits for a signal to end. The handlers are installed immediately. From then on, no signal
-/// kills the process and none is lost. Without a handler, the first process of a container
-/// ignores signals.
+/// Returns a future that waits for SIGTERM, SIGINT or SIGHUP. The handlers are installed before
+/// this function returns. From then on, none of these signals is lost or kills the process. Without
+/// a handler, the first process of a container would ignore the signals.
 ///
 /// # Errors
 ///
@@ -14,7 +14,8 @@ pub(crate) fn shutdown() -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // envoyproxy/ratelimit also ends on this signal. Changed files are read without a signal.
+    // SIGHUP ends the program, as in envoyproxy/ratelimit. It is not needed to load changed files,
+    // because the server detects changes by itself.
     let mut hangup = signal(SignalKind::hangup())?;
     Ok(async move {
         tokio::select! {
@@ -29,7 +30,8 @@ pub(crate) fn shutdown() -> io::Result<impl Future<Output = ()>> {
 #[cfg(not(unix))]
 pub(crate) fn shutdown() -> io::Result<impl Future<Output = ()>> {
     Ok(async {
-        // Without a handler, the system ends the program.
+        // If the handler cannot be installed, the operating system ends the program on Ctrl-C, so
+        // this future must never complete.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -9,16 +9,16 @@ use tidegate_server::store::{MEMORY, OpenedStore, StoreSettings, open_watched};
 
 use super::{Failure, outages};
 
-/// A store, and its view for the page.
+/// An open store, and the [`WatchedStore`] that the page shows for it.
 pub(super) struct Opened {
     pub(super) store: Arc<dyn Store>,
     pub(super) leases: Option<LeasedStore<Arc<dyn Store>>>,
     pub(super) watched: WatchedStore,
 }
 
-/// Opens a store, and reports the outages of the store from then on. `role` is the name of the
-/// store on the page, and `name` is its name in messages. A store that is down at the start is
-/// not an error, because requests are then answered as they are when a store fails later.
+/// Opens a store, and spawns a task that logs the outages of the store. `role` is the name of the
+/// store on the page, and `name` is its name in messages. A store that is down at the start is not
+/// an error: the server handles this outage like a later outage.
 ///
 /// # Errors
 ///
@@ -45,7 +45,7 @@ pub(super) async fn open(
         tracing::error!("{name} is not ready: {error:#}");
     }
     if let Some(breaker) = breaker {
-        // The task ends with the program.
+        // This task runs until the program ends.
         tokio::spawn(outages::report(name.to_owned(), Arc::clone(&store), breaker));
     }
     Ok(Opened { store, leases, watched })

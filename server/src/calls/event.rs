@@ -1,4 +1,4 @@
-//! Calls, as the page shows them.
+//! Records decided calls for the page for operators.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,8 @@ use crate::observe::activity::{
     Activity, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source,
 };
 
-/// Records calls that were decided together.
+/// Records each call of a batch. If the batch is among the slowest, it is also recorded as a slow
+/// call.
 pub(super) fn record(
     activity: &Activity,
     source: Source,
@@ -67,7 +68,8 @@ fn record_one(activity: &Activity, request: &CallRequest, answer: &Result<Decisi
     activity.record(Event { kind, error, limits });
 }
 
-/// Returns the outcome of a call that was decided. Only an acquire is refused.
+/// Returns the kind of a decided call. Only an operation that charges its costs, such as an acquire
+/// or a hold, can be `Refused`. A peek cannot.
 fn kind(request: &CallRequest, decision: &Decision) -> Kind {
     match request.operation().is_acquire() && decision.is_denied() {
         true => Kind::Refused,

@@ -1,5 +1,5 @@
-//! Calls that contain their policies, for services that limit without Envoy. The protocols RESP and
-//! `/v1` share this module.
+//! Decides calls that contain their policies, so that services can limit requests without Envoy.
+//! The protocols RESP and `/v1` (JSON) use this module.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -40,8 +40,8 @@ pub use request::{CallRequest, ChargeRequest};
 pub use stats::{CallStats, Outcome};
 pub use verb::{CallOptions, MissingOption, Verb};
 
-/// Returns the message of an error and its causes without the kind, for protocols that show the
-/// kind separately.
+/// Returns the messages of an error and its causes, without the kind of the error. The protocols
+/// send the kind separately.
 pub(crate) fn without_kind(error: &Error) -> String {
     let shown = format!("{error:#}");
     let message =
@@ -49,7 +49,7 @@ pub(crate) fn without_kind(error: &Error) -> String {
     message.map(str::to_owned).unwrap_or(shown)
 }
 
-/// Decides calls by the policies that the calls contain.
+/// Decides calls. Each call contains its own policies.
 #[derive(Debug)]
 pub struct Calls {
     store: Arc<dyn Store>,
@@ -66,30 +66,30 @@ impl Calls {
         Self { store, policies, activity: None, unreadable: unreadable::Log::default() }
     }
 
-    /// Records the calls in `activity`, as calls of the protocol `source`.
+    /// Makes `Calls` record each call in `activity`. `source` is the protocol of the calls.
     #[must_use]
     pub fn activity(self, source: Source, activity: Option<Arc<Activity>>) -> Self {
         Self { activity: activity.map(|activity| (source, activity)), ..self }
     }
 
-    /// Returns the policies of previous calls.
+    /// Returns the cache of parsed policies.
     #[must_use]
     pub fn policies(&self) -> &Policies {
         &self.policies
     }
 
-    /// Returns `true` if the store decides without waiting.
+    /// Returns `true` if the store always decides immediately, like the memory store.
     pub(crate) fn answer_immediately(&self) -> bool {
         self.store.answers_immediately()
     }
 
-    /// Adds a request that cannot be read to the log. The protocol counts it separately.
+    /// Logs a request that could not be parsed. The caller counts the request in its own metric.
     pub(crate) fn unreadable(&self, reason: &str) {
         self.unreadable.add(None, reason);
     }
 
-    /// Calls `report` with the requests that cannot be read: immediately for the first request, and
-    /// then at most every 10 s.
+    /// Calls `report` with the requests that could not be parsed: immediately for the first such
+    /// request, and then at most once every 10 s.
     ///
     /// This function never returns; drop the future to stop it.
     pub async fn follow_unreadable(&self, report: impl Fn(Unreadable)) {
@@ -115,7 +115,7 @@ impl Calls {
         Ok(request.decided(decision))
     }
 
-    /// Returns the present time if calls are recorded.
+    /// Returns the current time, or `None` if calls are not recorded.
     fn start(&self) -> Option<Instant> {
         self.activity.is_some().then(Instant::now)
     }

@@ -6,20 +6,19 @@ use std::time::Duration;
 
 use tidegate_core::{Error, ErrorKind, Policy, Store, TokenBucket};
 
-/// The maximum number of remembered policies: this many texts, and this many buckets of
-/// [`Policies::bucket`].
+/// The maximum number of policies in each of the two tables of [`Policies`].
 pub const MAX_POLICIES: usize = 10_000;
 
 /// The maximum length of a policy's text in bytes.
 pub const MAX_POLICY_BYTES: usize = 512;
 
-/// The name of all policies of [`Policies::bucket`]. Because the name is the same, a subject has
-/// one bucket even if later calls use other numbers, as in redis-cell.
+/// The name of every policy that [`Policies::bucket`] creates. The name does not contain the
+/// numbers, so a subject keeps its bucket if a later call sends other numbers, as in redis-cell.
 const BUCKET_NAME: &str = "throttle";
 
-/// Policies by their text or their numbers. Parsing and checking a policy costs more than a
-/// decision, so policies are remembered. When their number reaches the bound, all of them are
-/// forgotten.
+/// A cache of policies, because parsing and checking a policy costs more than a decision. One table
+/// contains the policies by text, and the other contains buckets by their numbers. If a table has
+/// [`MAX_POLICIES`] entries, the next new policy clears the table.
 #[derive(Debug)]
 pub struct Policies {
     store: Arc<dyn Store>,
@@ -59,8 +58,9 @@ impl Policies {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::InvalidCall`] if the numbers exceed the bounds within which decisions
-    /// are exact.
+    /// Returns [`ErrorKind::InvalidCall`] if the numbers are not a valid bucket, for example
+    /// because they are too large for exact decisions. Returns [`ErrorKind::Unsupported`] if the
+    /// store cannot keep the states of the policy.
     pub fn bucket(&self, capacity: u64, count: u64, period: u64) -> Result<Policy, Error> {
         self.buckets.find_or_build(&[capacity, count, period], || {
             let bucket = TokenBucket::gcra(count, Duration::from_secs(period)).burst(capacity);

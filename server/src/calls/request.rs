@@ -19,7 +19,8 @@ pub struct ChargeRequest {
     pub subject: Bytes,
     /// The cost.
     pub cost: u64,
-    /// Whether the charge must be admitted, but is not made: see [`Charge::check_only`].
+    /// Whether the store only checks that the policy would admit the charge, and does not make it:
+    /// see [`Charge::check_only`].
     pub is_check_only: bool,
 }
 
@@ -43,8 +44,8 @@ pub struct CallRequest {
     operation: Operation,
     charges: SmallVec<[ChargeRequest; 1]>,
     id: Option<(Bytes, Duration)>,
-    /// Whether the call is a hold that exceeds the maximum hold of a policy. The store receives a
-    /// peek instead.
+    /// Whether the call is a hold that exceeds the maximum hold of a policy. In this case, the
+    /// store receives a peek instead of the hold.
     is_too_large: bool,
 }
 
@@ -66,7 +67,7 @@ impl CallRequest {
         Self { operation, charges, id: None, is_too_large }
     }
 
-    /// Sets the id under which the call is executed once: see [`CallId`].
+    /// Sets the id of the call. The store executes a call with this id once: see [`CallId`].
     #[must_use]
     pub fn with_id(self, id: Bytes, ttl: Duration) -> Self {
         Self { id: Some((id, ttl)), ..self }
@@ -78,8 +79,8 @@ impl CallRequest {
         self.operation
     }
 
-    /// Checks a hold that exceeds the maximum hold. The store cannot check such a hold, because it
-    /// only receives a peek.
+    /// Checks the call if it is a hold that exceeds the maximum hold of a policy. The store cannot
+    /// check such a hold, because it receives a peek instead. The store checks every other call.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.is_too_large { self.validate() } else { Ok(()) }
     }
@@ -88,7 +89,7 @@ impl CallRequest {
     ///
     /// # Errors
     ///
-    /// Returns an error if the call is not valid, regardless of the states.
+    /// Returns an error if the call is not valid. The check does not read any state.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let charges = self.charges();
         self.with_operation(self.operation, &charges).check()
@@ -113,7 +114,8 @@ impl CallRequest {
         }
     }
 
-    /// Returns the decision on the call, given the decision of the store.
+    /// Returns the decision for the client. If the store received a peek instead of a hold that is
+    /// too large, the decision is a refusal.
     pub(super) fn decided(&self, decision: Decision) -> Decision {
         match self.is_too_large {
             true => {
@@ -123,7 +125,8 @@ impl CallRequest {
         }
     }
 
-    /// Returns the amount that was charged or refunded for each charge, in order.
+    /// Returns the amount that the call charged or refunded for each charge, in the order of the
+    /// charges.
     pub fn amounts(&self, decision: &Decision) -> impl Iterator<Item = u64> {
         let taken = |(charge, verdict): (&ChargeRequest, &Verdict)| {
             let is_taken = decision.is_allowed()
@@ -155,8 +158,8 @@ impl CallRequest {
         self.operation.can_be_refused()
     }
 
-    /// Returns `true` if the call was executed, or if it is a peek and an acquire would be
-    /// admitted.
+    /// Returns `true` if the call was executed. For a peek, returns `true` if an acquire of its
+    /// charges would be admitted.
     #[must_use]
     pub fn is_admitted(&self, decision: &Decision) -> bool {
         !self.can_refuse() || decision.is_allowed()

@@ -16,15 +16,15 @@ impl Outcome {
         [(Self::Done, "done"), (Self::Refused, "refused"), (Self::Failed, "failed")];
 }
 
-/// The counters `tidegate_server_commands_total` of a protocol, one per command and outcome.
-/// Unknown commands count as `unknown`.
+/// The counters `tidegate_server_commands_total` of a protocol, one per command and outcome. All
+/// unknown commands share the name `unknown`.
 pub struct CallStats {
     commands: Vec<[Counter; 3]>,
     unknown: [Counter; 3],
 }
 
 impl CallStats {
-    /// Creates the counters of the recorder that is installed now.
+    /// Creates the counters in the recorder of the crate `metrics` that is installed at this time.
     pub fn new(protocol: &'static str, commands: impl Iterator<Item = &'static str>) -> Self {
         let counters = |command: &'static str| {
             Outcome::ALL.map(|(_, outcome)| {
@@ -35,7 +35,8 @@ impl CallStats {
         Self { commands: commands.map(counters).collect(), unknown: counters("unknown") }
     }
 
-    /// Counts a command by its index; `None` counts an unknown command.
+    /// Counts a command. `command` is its index in the list that was passed to [`new`](Self::new),
+    /// or `None` if the command is unknown.
     pub fn count(&self, command: Option<usize>, outcome: Outcome) {
         let counters = command.and_then(|index| self.commands.get(index)).unwrap_or(&self.unknown);
         for (counter, (own, _)) in counters.iter().zip(Outcome::ALL) {

@@ -5,7 +5,7 @@ use tidegate_core::Operation;
 
 use super::{CallRequest, ChargeRequest};
 
-/// The verbs of Tidegate's own commands, which have the same names in each protocol.
+/// The verbs of Tidegate's own commands. Each verb has the same name in RESP and in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verb {
@@ -15,7 +15,7 @@ pub enum Verb {
     Peek,
     /// Charges an amount that was already used, even beyond the limit.
     Charge,
-    /// Refunds an amount, but at most the amount that is charged.
+    /// Refunds an amount, but not more than the state has charged.
     Refund,
     /// Blocks a subject for a time.
     Block,
@@ -42,9 +42,9 @@ pub struct CallOptions {
     pub id: Option<Bytes>,
     /// The time to live of the id, or the time of a block.
     pub span: Option<Duration>,
-    /// Whether a longer existing block stays as it is.
+    /// Whether an existing block that ends later stays unchanged.
     pub is_at_least: bool,
-    /// Whether the hold continues after the settlement.
+    /// Whether the hold stays open after the settlement.
     pub is_so_far: bool,
 }
 
@@ -58,7 +58,7 @@ pub enum MissingOption {
     Cost,
     /// The id of a hold.
     Id,
-    /// The id to which the time to live applies.
+    /// The id of a call that has a time to live.
     IdOfTimeToLive,
     /// The time to live of the id.
     TimeToLive,
@@ -96,12 +96,12 @@ impl Verb {
         }
     }
 
-    /// Returns the call for the charges. Each charge has the cost that the client sent, or `None`.
-    /// The default cost is 1.
+    /// Creates a call with `charges`. Each charge has the cost that the client sent, or `None` if
+    /// the client sent no cost. The default cost is 1.
     ///
-    /// A cancellation and an extension ignore the costs, so that clients can send the charges of
-    /// the hold again. A settlement needs the cost of each charge that is not check-only, because a
-    /// default would refund the rest of the hold.
+    /// A cancellation and an extension ignore the costs, so that clients can send the same charges
+    /// as for the hold. A settlement needs the cost of each charge that is not check-only, because
+    /// a default would refund the rest of the hold.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Verb {
             (_, None, None) if !operation.is_of_hold() => Ok(request),
             (_, None, None) => Err(MissingOption::Id),
             (_, None, Some(_)) => Err(MissingOption::IdOfTimeToLive),
-            // A settlement ignores the time to live.
+            // A settlement needs an id, but ignores the time to live.
             (Self::Settle | Self::Cancel, Some(id), _) => {
                 Ok(request.with_id(id, Duration::from_secs(1)))
             }

@@ -1,4 +1,4 @@
-//! Requests of Envoy's service, as the page shows them.
+//! Records requests of Envoy for the page for operators.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,8 +11,8 @@ use crate::observe::activity::{
     Activity, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source, Subject,
 };
 
-/// Records a request for the page. If the request was not decided, the function calls `limits`,
-/// which returns the limits of the request and their subjects.
+/// Records a request for the page for operators. `limits` returns the limits of the request and
+/// their subjects. It is called only for a slow request that was not decided.
 pub(super) fn record(
     activity: &Activity,
     decided: &Result<Decided, DecideError>,

@@ -13,18 +13,19 @@ use crate::envoy::service::Service;
 /// the whole server.
 pub const NAME: &str = "ratelimit";
 
-/// The names of the whole server and of the service.
+/// The names in health checks: the empty name for the whole server, and the name of the service.
 const NAMES: [&str; 2] = ["", NAME];
 
-/// The interval of checks whether the stores can decide, and whether limits are in force.
+/// The interval at which the server checks whether the stores can decide and whether limits are
+/// loaded.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The conditions under which the service is `NOT_SERVING`. It is also `NOT_SERVING` before any
-/// [limits](Service::has_limits) are in force.
+/// The conditions under which the health of the service is `NOT_SERVING`. The health is also
+/// `NOT_SERVING` before any [limits](Service::has_limits) are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HealthSettings {
-    /// Whether the service is `NOT_SERVING` while a store cannot decide.
+    /// Whether the health is `NOT_SERVING` while a store cannot decide.
     pub needs_store: bool,
     /// The time for which requests are still accepted after the service becomes `NOT_SERVING` at
     /// shutdown. During this time, clients that check the health switch to other servers, so that
@@ -32,14 +33,15 @@ pub struct HealthSettings {
     pub drain: Duration,
 }
 
-/// Returns `true` if requests can be decided before the first check of the stores.
+/// Returns `true` if the health is `SERVING` from the start, because limits are loaded and the
+/// health does not depend on the stores.
 pub(crate) fn is_ready_at_start(service: &Service, settings: HealthSettings) -> bool {
     !settings.needs_store && service.has_limits()
 }
 
-/// Reports the health until `shutdown` completes, and returns after the drain. `is_ready` is the
-/// health that was reported before the call. At the end, the streams of clients that watch the
-/// health are closed, because they would otherwise last for as long as the clients.
+/// Reports the health until `shutdown` completes, and returns after [`HealthSettings::drain`].
+/// `is_ready` is the health that was reported before the call. At the end, the function closes the
+/// streams of clients that watch the health, because these clients would keep the streams open.
 pub(crate) async fn report(
     mut reporter: HealthReporter,
     service: Arc<Service>,
@@ -51,7 +53,7 @@ pub(crate) async fn report(
         () = shutdown => {}
         () = follow(&reporter, &service, settings, is_ready) => {}
     }
-    // From now on, `GET /healthcheck` fails too.
+    // `drain` makes `GET /healthcheck` fail too.
     service.drain();
     set(&reporter, false).await;
     tokio::time::sleep(settings.drain).await;
@@ -68,7 +70,8 @@ async fn follow(
     mut was_ready: bool,
 ) {
     loop {
-        // Limits stay in force forever, but a store can fail at any time.
+        // Limits are never unloaded. If the health depends only on the limits, it stays `SERVING`
+        // once they are loaded.
         if was_ready && !settings.needs_store {
             return std::future::pending().await;
         }

@@ -1,4 +1,5 @@
-//! Envoy's rate-limit service: requests with descriptors, which limits of the configuration decide.
+//! Serves Envoy's rate-limit protocol. A request contains descriptors. The configuration contains
+//! the limits for them.
 
 pub mod debug;
 pub mod decide;

@@ -1,4 +1,4 @@
-//! The request of Envoy's rate-limit service. Its texts can contain any bytes.
+//! The request message of Envoy's rate-limit service. Its texts can contain any bytes.
 //!
 //! The messages have the fields and the wire format of `envoy.service.ratelimit.v3`. The protocol
 //! declares the domain, keys and values as `string`, but Envoy copies the bytes of HTTP header
@@ -24,10 +24,11 @@ pub struct RateLimitRequest {
     /// The domain, which selects the limits.
     #[prost(bytes = "bytes", tag = "1")]
     pub domain: Bytes,
-    /// The descriptors. Each has at most one limit.
+    /// The descriptors. At most one limit applies to each descriptor.
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<RateLimitDescriptor>,
-    /// The number of hits of descriptors without their own `hits_addend`; 0 counts as 1.
+    /// The number of hits for each descriptor that does not have its own `hits_addend`; 0 counts as
+    /// 1.
     #[prost(uint32, tag = "3")]
     pub hits_addend: u32,
 }
@@ -35,7 +36,7 @@ pub struct RateLimitRequest {
 /// The entries that select a limit, and the number of hits.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitDescriptor {
-    /// The entries, in the order of the configured levels.
+    /// The entries. Their order must be the order of the nested descriptors in the configuration.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<Entry>,
     /// A limit that replaces the configured limit.
@@ -44,7 +45,7 @@ pub struct RateLimitDescriptor {
     /// The number of hits of this descriptor.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<UInt64Value>,
-    /// Whether the hits are a refund.
+    /// Whether the hits are refunded instead of counted.
     #[prost(bool, tag = "4")]
     pub is_negative_hits: bool,
 }

@@ -37,7 +37,7 @@ pub struct Service {
     unreadable_json: unreadable::Log,
 }
 
-/// The timeout of each store in [`Service::ready`].
+/// The maximum time for which [`Service::ready`] waits for each store.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The reason why the service is not ready.
@@ -68,8 +68,8 @@ impl std::fmt::Display for NotReady {
 impl std::error::Error for NotReady {}
 
 impl Service {
-    /// Creates a service without limits. Its statistics belong to the recorder of [`metrics`]
-    /// that is installed now.
+    /// Creates a service without limits. It records its statistics with the recorder of [`metrics`]
+    /// that is installed at this time.
     #[must_use]
     pub fn new(decider: Decider) -> Self {
         Self {
@@ -92,20 +92,20 @@ impl Service {
         Self { on_store_error, ..self }
     }
 
-    /// Sets whether the service is [ready](Self::ready) before any limits are in force. Until
-    /// then, requests are answered with an error.
+    /// Sets whether the service is [ready](Self::ready) before limits are loaded. The service
+    /// answers requests with an error until limits are loaded.
     #[must_use]
     pub fn starting_without_limits(self, starts: bool) -> Self {
         Self { starts_without_limits: starts, ..self }
     }
 
-    /// Sets the handling of a second file for the same domain.
+    /// Sets whether a second file for the same domain is an error: see [`SameDomain`].
     #[must_use]
     pub fn same_domain(self, same_domain: SameDomain) -> Self {
         Self { same_domain, ..self }
     }
 
-    /// Sets whether all limits that can be leased are leased: see [`Config::lease_all`].
+    /// Sets whether the server leases every limit that can be leased: see [`Config::lease_all`].
     #[must_use]
     pub fn leasing_all(self, leases_all: bool) -> Self {
         Self { leases_all, ..self }
@@ -123,7 +123,7 @@ impl Service {
         &self.decider
     }
 
-    /// Puts the limits of files in force.
+    /// Replaces the current limits by the limits of files.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl Service {
         )
     }
 
-    /// Puts the limits of a management server in force. They replace all previous limits.
+    /// Replaces the current limits by the limits of a management server.
     ///
     /// # Errors
     ///
@@ -157,8 +157,8 @@ impl Service {
         )
     }
 
-    /// Puts a configuration in force, and records the result. `names` are the names of the files
-    /// or resources.
+    /// Puts a configuration in force, and records whether this succeeded. `names` are the names of
+    /// its files or resources.
     fn put<'n>(
         &self,
         names: impl ExactSizeIterator<Item = &'n str>,
@@ -182,8 +182,8 @@ impl Service {
         self.starts_without_limits || self.decider.config().is_some()
     }
 
-    /// Makes the service not [ready](Self::ready) from now on, because the server is shutting
-    /// down. The service still decides requests.
+    /// Makes the service report that it is not [ready](Self::ready). The server calls this function
+    /// when it shuts down. The service still decides requests.
     pub fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
     }
@@ -214,8 +214,9 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// Returns an error if the request is not valid. Also returns an error if the store fails and
-    /// the answer to failures is [`OnStoreError::Error`], or if the store is misconfigured.
+    /// Returns an error if the request is not valid, or if the store is misconfigured. With
+    /// [`OnStoreError::Error`], any other failure of the store is an error too. With
+    /// [`OnStoreError::Share`], it is an error only if the fallback store also fails.
     pub async fn should_rate_limit(
         &self,
         request: &RateLimitRequest,
@@ -269,28 +270,29 @@ impl Service {
         self.count(&Err(error), Duration::ZERO, Vec::new);
     }
 
-    /// Calls `report` with gRPC requests whose message cannot be read: immediately for the first
-    /// request, and then at most every 10 s.
+    /// Calls `report` with the gRPC requests whose message cannot be read: immediately for the
+    /// first such request, and then at most once every 10 s.
     ///
     /// This function never returns; drop the future to stop it.
     pub async fn follow_unreadable(&self, report: impl Fn(Unreadable)) {
         self.unreadable.follow(report).await;
     }
 
-    /// Calls `report` with requests to `/json` whose body cannot be read, at the same intervals
-    /// as [`follow_unreadable`](Self::follow_unreadable).
+    /// Calls `report` with requests to `/json` whose body cannot be read, as often as
+    /// [`follow_unreadable`](Self::follow_unreadable) reports gRPC requests.
     pub async fn follow_unreadable_json(&self, report: impl Fn(Unreadable)) {
         self.unreadable_json.follow(report).await;
     }
 }
 
-/// Returns `true` if [`OnStoreError`] applies to the error. Invalid requests and wrong settings
-/// are always reported as errors.
+/// Returns `true` if the setting [`OnStoreError`] applies to `error`. It does not apply to invalid
+/// requests and wrong settings, which are always errors.
 fn may_hide(error: &Error) -> bool {
     !error.kind().is_invalid_request() && error.kind() != ErrorKind::Misconfigured
 }
 
-/// Creates a response without the store.
+/// Creates the response to a request that the store did not decide. Each descriptor gets the status
+/// `code`.
 fn undecided(request: &RateLimitRequest, code: Code) -> RateLimitResponse {
     let status = DescriptorStatus { code: code.into(), ..DescriptorStatus::default() };
     RateLimitResponse {

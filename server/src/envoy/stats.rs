@@ -1,5 +1,5 @@
-//! Statistics under the names that envoyproxy/ratelimit uses in Prometheus. They are recorded by
-//! the recorder that the program installs.
+//! Statistics under the names that envoyproxy/ratelimit uses in Prometheus. The program installs a
+//! recorder of the crate `metrics`, which collects the statistics.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,12 +11,13 @@ use crate::envoy::decide::{DecideError, Decided, Tally};
 use crate::limits::StatKey;
 use crate::observe::unreadable::unreadable_over_http;
 
-/// The maximum number of limits with their own counters. Later limits count as `other`, because the
-/// keys of some limits contain values of requests, which clients choose.
+/// The maximum number of limit keys with their own counters. Further keys share the counters of the
+/// key `other`. Without this maximum, clients could create any number of counters, because some
+/// keys contain values from requests.
 pub const MAX_KEYS: usize = 10_000;
 
-/// The maximum length in bytes of the key of a limit with its own counters. A limit with a longer
-/// key counts as `other`, because the recorder keeps labels for as long as the server runs.
+/// The maximum length in bytes of a key with its own counters. Longer keys share the counters of
+/// the key `other`, because the recorder keeps every key in memory for as long as the server runs.
 pub const MAX_KEY_BYTES: usize = 1_000;
 
 /// The counters of a server.
@@ -31,8 +32,8 @@ pub struct Stats {
     shadowed: Counter,
     loads: Counter,
     load_errors: Counter,
-    /// 1 if the last loaded configuration is in force; 0 if it was refused, or before the first
-    /// one.
+    /// 1 if the last attempt to load a configuration succeeded; 0 if it failed, or if no
+    /// configuration was loaded yet.
     is_last_load_in_force: Gauge,
     unreadable: Counter,
     unreadable_json: Counter,
@@ -48,7 +49,7 @@ struct LimitCounters {
 }
 
 impl Stats {
-    /// Creates the counters of the recorder that is installed now.
+    /// Creates the counters in the recorder of the crate `metrics` that is installed at this time.
     #[must_use]
     pub fn new() -> Self {
         let errors = |kind: &'static str| counter!("ratelimit_service_should_rate_limit_error", "err_type" => kind);
@@ -85,7 +86,7 @@ impl Stats {
         }
     }
 
-    /// Counts a configuration that was put in force or was rejected.
+    /// Counts an attempt to load a configuration, and whether it succeeded.
     pub(crate) fn load(&self, is_in_force: bool) {
         if is_in_force {
             self.loads.increment(1);

@@ -2,7 +2,7 @@ use tidegate_core::Error;
 
 use super::config::ConfigError;
 
-/// The reason why a configuration was not put in force.
+/// The reason why a configuration was not loaded. The previous limits then stay in force.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {

@@ -1,4 +1,4 @@
-//! The limits of Envoy's service: from files or from a management server.
+//! Loads the limits of Envoy's service from files or from a management server.
 
 pub mod config;
 mod load;

@@ -1,4 +1,4 @@
-//! Limits that follow the files of a directory.
+//! Reloads the limits when the files of a directory change.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,13 @@ use super::config::{ConfigError, ConfigFile, read_directory};
 use crate::net::watch;
 
 /// Calls `load` with the files of a directory whenever a file has changed, was added or was
-/// removed. `loaded` are the files in force.
+/// removed. `loaded` are the files whose limits are already in force.
 ///
-/// A change is found within three [intervals](watch::INTERVAL), even if the files are links, such
-/// as the links of a Kubernetes ConfigMap. A file that is being written is not read in part if it
-/// is written within one interval.
+/// The function finds a change within three [intervals](watch::INTERVAL), even if the files are
+/// links, such as the links of a Kubernetes ConfigMap. It never loads an incomplete file, provided
+/// that a program writes each file within one interval.
 ///
-/// Never returns: drop the future to end it.
+/// This function never returns; drop the future to stop it.
 pub async fn follow(
     directory: PathBuf,
     loaded: Vec<ConfigFile>,

@@ -4,18 +4,20 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::net::text::push_text;
 
-/// The number of parts of a key that are labels: the domain and two entries.
+/// The number of parts of a key that become labels of metrics: the domain and the first two
+/// entries.
 const LABELS: usize = 3;
 
 /// The key of a limit in statistics. It consists of the domain and the entries on the path to the
 /// limit. Each entry is a key or `key_value`.
 ///
-/// The first parts keep their boundaries, because a domain, a key and a value can contain dots.
-/// Bytes that are not UTF-8 are escaped, for example as `\xff`.
+/// The name cannot be split at its dots, because a domain, a key and a value can contain dots.
+/// Therefore the ends of the first three parts are stored. Bytes that are not UTF-8 are escaped,
+/// for example as `\xff`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StatKey {
     name: String,
-    /// The ends of the first parts within `name`. A dot separates two parts.
+    /// The ends of the first three parts, as indices into `name`. A dot separates two parts.
     ends: SmallVec<[usize; LABELS]>,
 }
 

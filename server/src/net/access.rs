@@ -1,4 +1,4 @@
-//! Clients that can send requests over HTTP.
+//! Decides which clients can send requests over HTTP.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use base64::Engine;
@@ -8,8 +8,8 @@ use subtle::ConstantTimeEq;
 
 use super::login::{DEFAULT_USER, Login};
 
-/// The fields of a response to a client without the login. The connection ends, so that each
-/// guess costs a connection.
+/// The header fields of the response to a client without the right login. They also close the
+/// connection, so that each guess of the password costs a connection.
 pub(crate) const CHALLENGE: [(HeaderName, &str); 2] = [
     (header::WWW_AUTHENTICATE, "Basic realm=\"tidegate\", charset=\"UTF-8\""),
     (header::CONNECTION, "close"),
@@ -27,13 +27,14 @@ pub enum Access {
     Closed,
 }
 
-/// Checks the header field `Authorization`. `basic` and `bearer` are the expected credentials,
-/// which follow the name of the scheme.
+/// A check of the header field `Authorization`, which contains a scheme and credentials. `basic`
+/// and `bearer` are the expected credentials for the schemes of these names.
 #[derive(Clone)]
 pub(crate) struct Guard {
     access: Access,
     basic: String,
-    /// The expected token, if the user is the default user. A token contains no user.
+    /// The expected token, which is the password. `None` if the login has another user than the
+    /// default user, because a token contains no user.
     bearer: Option<String>,
     refused: Counter,
 }
@@ -53,8 +54,8 @@ impl Guard {
         &self.access
     }
 
-    /// Returns `true` if the fields contain the login. The comparison takes constant time. A wrong
-    /// login is counted.
+    /// Returns `true` if the header fields contain the login. The comparison takes constant time.
+    /// Counts a missing or wrong login.
     pub(crate) fn admits(&self, headers: &HeaderMap) -> bool {
         let is_admitted = self.has_login(headers);
         self.refused.increment(u64::from(!is_admitted));

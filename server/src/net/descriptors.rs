@@ -1,23 +1,25 @@
-//! The limit of open files. Each connection needs a file descriptor. A connection for which no
-//! descriptor is free waits without an answer.
+//! The limit of open files. Each connection needs a file descriptor. If no descriptor is free, a
+//! new connection waits without an answer.
 
 /// The default maximum number of connections of a protocol, if enough descriptors are available.
 const DEFAULT: usize = 10_000;
 
-/// The smallest default maximum of connections, which applies even if there are fewer descriptors.
+/// The smallest maximum number of connections that [`fit`] chooses, even if there are fewer
+/// descriptors.
 const MIN: usize = 100;
 
-/// The number of descriptors for other purposes: files, listeners, connections to stores, and 100
-/// connections each for the page and for the metrics on their own port.
+/// The number of descriptors that [`fit`] reserves for other purposes: files, listeners,
+/// connections to stores, and 100 connections each for the page and for the metrics on their own
+/// port.
 const OTHERS: u64 = 400;
 
-/// The maximum number of connections of a protocol: the name of its setting, and its value if it is
-/// set.
+/// The name of the setting for the maximum number of connections of a protocol, and its value if it
+/// is set.
 pub type MaxConnections<'a> = (&'static str, &'a mut Option<usize>);
 
-/// Raises the limit of open files as far as the system permits. Then sets each maximum number of
-/// connections that is not set, so that each connection can have a descriptor. Returns a warning if
-/// the descriptors do not suffice for the maximums that are set.
+/// Raises the limit of open files as far as the system permits. Then chooses a value for each
+/// maximum number of connections that is not set, so that each connection can have a descriptor.
+/// Returns a warning if there are not enough descriptors for the sum of all maximums.
 #[must_use]
 pub fn fit(maximums: Vec<MaxConnections<'_>>) -> Option<String> {
     fit_to(maximums, raise())

@@ -13,7 +13,6 @@ pub struct Login {
     pub password: String,
 }
 
-/// The user of clients that send no user.
 pub(crate) const DEFAULT_USER: &str = "default";
 
 impl Login {

@@ -1,4 +1,4 @@
-//! Bytes and texts of clients, as messages and statistics show them.
+//! Converts bytes and texts of clients for messages and statistics.
 
 use std::fmt::Write;
 

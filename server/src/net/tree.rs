@@ -24,21 +24,23 @@ impl Tree {
     }
 }
 
-/// Returns the reason why bytes are not JSON. The reason contains none of the bytes, because it is
-/// also logged.
+/// Returns the reason why bytes are not JSON. The reason contains none of the bytes, because the
+/// server also logs the reason.
 fn why_not_json(bytes: &[u8], error: &serde_json::Error) -> String {
     if let Err(invalid) = std::str::from_utf8(bytes) {
         return format!("the byte at {} is not UTF-8, which JSON requires", invalid.valid_up_to());
     }
     let reason = error.to_string();
-    // A lone surrogate such as `"\ud800"` is not a character.
+    // An error with one of these two texts means that the JSON has a lone surrogate such as
+    // `"\ud800"`, which is not a character.
     match ["surrogate", "end of hex escape"].iter().any(|part| reason.contains(part)) {
         true => format!("{reason}; a surrogate, \\ud800 to \\udfff, must be one of a pair"),
         false => reason,
     }
 }
 
-/// Formats a value for a message. A text is escaped and cut. A list or an object is only named.
+/// Formats a value for a message. A text is escaped and cut. A list is shown as `a list`, and an
+/// object as `an object`.
 impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

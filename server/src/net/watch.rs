@@ -1,4 +1,4 @@
-//! Files that are read again when they change.
+//! Reads files at regular intervals, and reports their changes.
 
 use std::time::Duration;
 
@@ -8,13 +8,14 @@ use tokio::time::{MissedTickBehavior, interval};
 pub const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Calls `read` at each [`INTERVAL`]. If two reads in a row return the same contents, and the
-/// contents differ from `current`, they become `current`, and `changed` is called with them.
+/// contents differ from `current`, they replace `current`, and this function calls `changed` with
+/// them.
 ///
-/// The contents are compared, so that a change is found on all file systems and through any link.
-/// Two reads must agree, so that a file that is being written is not used in part. A change is
-/// found within three intervals.
+/// This function compares contents, so that it finds changes on all file systems and through any
+/// link. Two reads must agree, because a file can be incomplete while another program writes it. A
+/// change is found within three intervals.
 ///
-/// Never returns: drop the future to end it.
+/// This function never returns; drop the future to stop it.
 pub(crate) async fn follow<T: Clone + PartialEq + Send + 'static>(
     mut current: T,
     read: impl Fn() -> T + Clone + Send + 'static,
@@ -25,7 +26,7 @@ pub(crate) async fn follow<T: Clone + PartialEq + Send + 'static>(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        // The task is only cancelled when the runtime ends.
+        // An error means that `read` has panicked or that the runtime ends.
         let Ok(now) = tokio::task::spawn_blocking(read.clone()).await else { continue };
         let is_settled = before.as_ref() == Some(&now);
         if is_settled && current != now {

@@ -14,20 +14,20 @@ use metrics_process::Collector;
 use tidegate_core::telemetry::names::SECONDS_BUCKETS;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// The interval at which recorded times are added to their histograms. The exporter uses the same
-/// interval when it serves the metrics itself.
+/// The interval at which recorded times are added to their histograms. The crate
+/// `metrics-exporter-prometheus` uses the same interval in its own server.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Creates a recorder of metrics and a task that adds recorded times to their histograms. Without
 /// the task, each recorded time would take memory until the metrics are fetched, which may never
 /// happen.
 ///
-/// Times are histograms, as in envoyproxy/ratelimit, because quantiles of several servers cannot be
-/// added.
+/// Times are recorded in histograms, as in envoyproxy/ratelimit, because the quantiles of several
+/// servers cannot be combined.
 ///
 /// # Errors
 ///
-/// Returns an error if the exporter refuses the buckets.
+/// Returns an error if the exporter does not accept the buckets of the histograms.
 ///
 /// # Panics
 ///
@@ -47,7 +47,7 @@ pub fn register() {
     Collector::default().describe();
 }
 
-/// Returns all metrics. First, the metrics of the process are updated in the global recorder.
+/// Updates the metrics of the process in the global recorder, and returns all metrics as text.
 ///
 /// # Errors
 ///
@@ -58,8 +58,8 @@ pub(crate) async fn render(metrics: PrometheusHandle) -> Result<String, StatusCo
         Collector::default().collect();
         metrics.render()
     };
-    // To count the open files, the operating system lists each of them. That must not delay
-    // decisions.
+    // The metrics of the process include the number of open files, which takes long to count. The
+    // collection runs on a blocking thread, so that it does not delay decisions.
     let text = tokio::task::spawn_blocking(render).await;
     text.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
@@ -108,7 +108,7 @@ mod tests {
                 }
             });
         });
-        // Without upkeep, 300,000 times take 16 bytes each.
+        // Without upkeep, the 300,000 recorded times would take 16 bytes each (4.8 MB).
         assert!(memory.bytes_max < 2 << 20, "{}", memory.bytes_max);
     }
 }

@@ -1,4 +1,4 @@
-//! Requests that are not decided because they cannot be read.
+//! Collects requests that the server does not decide because it cannot read them.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};

@@ -10,10 +10,11 @@ use super::values::{Origin, Values};
 
 /// Envoy's rate-limit service, RESP and JSON on any store of Tidegate.
 ///
-/// Without a command, the program serves. Its settings are in a file (`tidegate-server init` writes
-/// one with all settings). Environment variables, among them those of envoyproxy/ratelimit
-/// (`tidegate-server variables` lists them), take precedence over the file, and the flags below
-/// over both.
+/// Without a command, the program serves requests. It reads its settings from a file, from
+/// environment variables and from the flags below. A variable takes precedence over the file, and a
+/// flag over both. `tidegate-server init` writes a file with all settings.
+/// `tidegate-server variables` lists all variables, including the variables of
+/// envoyproxy/ratelimit.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 pub(super) struct Cli {
@@ -48,7 +49,7 @@ pub(super) enum Command {
     },
     /// List the environment variables, with their meaning.
     Variables,
-    /// Show in the terminal what a server does now, as its page shows it.
+    /// Show in the terminal what a server does now: the content of its page.
     ///
     /// Arrow keys scroll, `q` quits. Exit codes: 0 after `q`; 1 if there is no terminal or, with
     /// `--once`, no answer.
@@ -104,7 +105,7 @@ pub(super) struct Flags {
 }
 
 impl Flags {
-    /// Sets the values of the flags that are given.
+    /// Copies the values of the given flags to `values`.
     pub(super) fn apply(&self, values: &mut Values) {
         for (key, flag, text) in [
             ("limits.directory", "--config", &self.config),

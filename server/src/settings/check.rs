@@ -1,16 +1,16 @@
-//! Settings that contradict each other or have no effect.
+//! Finds settings that contradict each other or have no effect.
 
 use super::listener::Section;
 use super::ratelimit_env::variable_of;
 use super::values::{Origin, Values};
 use super::{Mistake, Settings};
 
-/// Returns warnings about values without effect.
+/// Returns warnings about settings that are set but have no effect.
 ///
 /// # Errors
 ///
-/// Returns an error if settings contradict each other, or if this program cannot do what they
-/// require.
+/// Returns an error if settings contradict each other, or require a feature that this program does
+/// not have.
 pub(super) fn check(settings: &Settings, values: &Values) -> Result<Vec<String>, Mistake> {
     let mut warnings = Vec::new();
     settings.grpc.listener.required_address()?;
@@ -64,13 +64,13 @@ pub(super) fn check(settings: &Settings, values: &Values) -> Result<Vec<String>,
     Ok(warnings)
 }
 
-/// Returns `true` if the setting has a text other than `false`.
+/// Returns `true` if the text of the setting is neither empty nor `false`.
 fn is_set(values: &Values, key: &str) -> bool {
     !["", "false"].contains(&values.text(key))
 }
 
-/// Returns the name of the setting `key`, which `other` needs: a variable, if `other` was set by a
-/// variable.
+/// Returns the name of the setting `key` for a message that `other` needs `key`. If a variable set
+/// `other`, the name is the variable of `key`.
 fn missing<'a>(values: &Values, other: &str, key: &'a str) -> &'a str {
     match values.origin(other) {
         Origin::Variable(_) => variable_of(key).unwrap_or(key),

@@ -14,9 +14,10 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// A setting or a section in a file.
 pub(super) struct Item {
-    /// The section and the name, or one of these.
+    /// The section and the name, such as `grpc.address`. For a section, it is the section alone.
+    /// For a setting outside of a section, it is the name alone.
     pub(super) key: String,
-    /// The value; empty if it is not a text, a number or a switch.
+    /// The value as text; empty if the value is not a text, a number or a boolean.
     pub(super) text: String,
     /// The type of the value; `section` for a section.
     kind: &'static str,
@@ -24,7 +25,8 @@ pub(super) struct Item {
     value_place: String,
 }
 
-/// Returns the sections and the settings of a file with the name `file`, in their order.
+/// Parses a settings file. `text` is the content of the file, and `file` is its name. Returns the
+/// sections and the settings in the order of the file.
 ///
 /// # Errors
 ///
@@ -69,7 +71,7 @@ pub(super) fn items(text: &str, file: &str) -> Result<Vec<Item>, Mistake> {
 
 const SECTION: &str = "section";
 
-/// Sets the values of the file at `path`.
+/// Reads the settings file at `path`, and sets its values in `values`.
 ///
 /// # Errors
 ///
@@ -126,7 +128,7 @@ pub(super) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option
     let part = name.split_once('.').map_or(name, |(_, part)| part);
     let similarity = |known: &String| {
         let own = known.split_once('.').map_or(&**known, |(_, own)| own);
-        // A setting of another section, or one without its section, is less similar.
+        // Two names that differ only in their sections have a similarity of at least 0.9.
         let names = strsim::normalized_damerau_levenshtein(part, own).min(0.9);
         strsim::normalized_damerau_levenshtein(name, known).max(names)
     };

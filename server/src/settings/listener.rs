@@ -15,7 +15,7 @@ use super::values::{Address, Values, connections, file, optional, switch, text};
 use super::values::{Origin, secret};
 use tidegate_server::net::descriptors::MaxConnections;
 
-/// The protocols with a listener. A listener's section of the file has the name of its protocol.
+/// A protocol with a listener. The settings file has a section with the name of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Section {
     Grpc,
@@ -48,7 +48,8 @@ impl Section {
     }
 }
 
-/// The settings of a listener. gRPC has no login, and the page a fixed number of connections.
+/// The settings of a listener. gRPC has no login, and the maximum number of connections of the page
+/// is fixed.
 #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "no connection is encrypted"))]
 pub(crate) struct Listener {
     section: Section,
@@ -62,7 +63,8 @@ pub(crate) struct Listener {
     pub(super) login: Option<Login>,
     /// Whether other machines may connect without a login.
     pub(super) without_password: bool,
-    /// The maximum number of connections; `None` until the limit of open files is known.
+    /// The maximum number of connections. `None` if the server chooses it after it has read the
+    /// limit of open files.
     pub(super) max_connections: Option<usize>,
 }
 
@@ -117,12 +119,13 @@ impl Listener {
         }
     }
 
-    /// Returns the maximum number of connections with the key of its setting.
+    /// Returns the key of the setting for the maximum number of connections, and its value.
     pub(super) fn max_connections(&mut self) -> MaxConnections<'_> {
         (self.section.max_connections_key(), &mut self.max_connections)
     }
 
-    /// Returns the listener on `tcp`. From now on, its certificates follow their files.
+    /// Creates a listener on `tcp`. If the listener has certificates, spawns a task that loads them
+    /// again when their files change.
     ///
     /// # Errors
     ///
@@ -179,8 +182,8 @@ fn warn(tls: &Tls) {
 /// The maximum size of a file with a password, in bytes.
 const MAX_SECRET_BYTES: usize = 4096;
 
-/// Reads a password from the setting `key`, or from the file that the setting `key` with the suffix
-/// `_file` names. A variable takes precedence over the settings file.
+/// Reads a password from a setting such as `resp.password`, or from the file that the setting
+/// `resp.password_file` names. If a variable sets `resp.password`, the file is not read.
 pub(super) fn secret_of(values: &mut Values, key: &str) -> Result<Option<String>, Mistake> {
     let password = values.get(key, optional(secret()))?;
     let file_key = format!("{key}_file");

@@ -42,8 +42,8 @@ use tidegate_server::net::descriptors::MaxConnections;
 #[derive(Debug)]
 pub(crate) struct Mistake {
     message: String,
-    /// 2 if the value of a setting is not possible, and 1 if settings contradict each other or
-    /// cannot be used.
+    /// The exit code of the program: 2 if the value of a setting is not valid, and 1 if settings
+    /// contradict each other or cannot be used.
     exit_code: u8,
 }
 
@@ -59,19 +59,19 @@ impl From<String> for Mistake {
     }
 }
 
-/// The work of the program, as the command line requires it.
+/// The task of the program, which the command line selects.
 pub(crate) enum Task {
     Serve(Box<Settings>),
-    /// Check the limits in a directory, unless they come from a management server.
+    /// Check the limits in a directory. `None` if a management server sends the limits.
     Check(Option<PathBuf>, SameDomain),
     #[cfg(feature = "top")]
     Top(Top),
-    /// No work: the command is done.
+    /// Do nothing, because the command is already executed.
     Done,
 }
 
-/// Reads the command line, the environment and the settings file. A mistake and a request for help
-/// end the program.
+/// Reads the command line, the environment and the settings file. This function ends the program if
+/// there is a mistake, or if the command line asks for help.
 pub(crate) fn read() -> Task {
     let Cli { command, flags } = Cli::parse();
     let done = match command {
@@ -129,10 +129,11 @@ fn init(path: &Path) -> Result<Task, Mistake> {
     Ok(Task::Done)
 }
 
-/// The file with all settings, their defaults and their meaning.
+/// The text of the settings file with all settings, their defaults and their meaning.
 const DEFAULTS: &str = include_str!("tidegate.toml");
 
-/// The variables of this server, with their settings and their meaning. `SETTINGS` names the file.
+/// The environment variables of this server: the name of the variable, the setting, and the
+/// meaning. The variable [`SETTINGS`] names the settings file.
 const OURS: [(&str, &str, &str); 7] = [
     (SETTINGS, "", "Settings file (TOML)."),
     ("TIDEGATE_STORE", "store.url", "Sets store.url."),
@@ -152,7 +153,7 @@ pub(crate) struct Settings {
     pub(crate) http: Http,
     pub(crate) resp: Resp,
     pub(crate) page: Page,
-    /// The directory of the limits, unless a management server sends them.
+    /// The directory of the limits. It is not used if a management server sends the limits.
     pub(crate) directory: PathBuf,
     pub(crate) same_domain: SameDomain,
     pub(crate) leases_all: bool,
@@ -169,7 +170,7 @@ pub(crate) struct Settings {
 impl Settings {
     fn load(flags: &Flags) -> Result<(Self, Values), Mistake> {
         let mut values = Values::from_defaults(DEFAULTS)?;
-        // The first reading determines the forms of all values.
+        // Reading the defaults determines the form of each value, which `file::apply` checks.
         Self::read(&mut values)?;
         let mut warnings = Vec::new();
         let known: Vec<&str> =
@@ -239,7 +240,7 @@ impl Settings {
         })
     }
 
-    /// Returns the maximum numbers of connections of the protocols that are served.
+    /// Returns the maximum numbers of connections of gRPC, of HTTP and, if it is served, of RESP.
     pub(crate) fn max_connections(&mut self) -> Vec<MaxConnections<'_>> {
         let mut maximums =
             vec![self.grpc.listener.max_connections(), self.http.listener.max_connections()];
@@ -250,7 +251,7 @@ impl Settings {
     }
 }
 
-/// Returns the warning about a variable that this server does not have.
+/// Returns a warning about an unknown variable whose name begins with `TIDEGATE_`.
 fn unknown_variable(name: &str, values: &Values) -> String {
     let own = |name: &str| name.trim_start_matches("TIDEGATE_").to_owned();
     let variables = OURS.iter().map(|(name, ..)| own(name));
@@ -299,7 +300,8 @@ impl Grpc {
 pub(crate) struct Http {
     pub(crate) listener: Listener,
     settings: HttpSettings,
-    /// The address of the metrics alone, and their path there.
+    /// The address of a listener that serves only metrics. `metrics_path` is the path of the
+    /// metrics there.
     pub(crate) metrics: Option<Address>,
     pub(crate) metrics_path: String,
     /// The address of the debug port.
@@ -334,7 +336,8 @@ impl Http {
     }
 }
 
-/// Returns the bounds of a port with few clients, which send little.
+/// Returns the bounds of a listener with few clients and small requests, such as the listener of
+/// the page.
 pub(crate) fn read_only_settings() -> HttpSettings {
     let mut settings = HttpSettings::default();
     settings.max_connections = 100;
@@ -360,11 +363,12 @@ impl Resp {
         })
     }
 
-    /// Returns the settings of RESP on an address.
+    /// Returns the settings of RESP for a listener on `address`.
     ///
     /// # Errors
     ///
-    /// Returns an error if other machines reach the address and no password is required.
+    /// Returns an error if other machines can reach `address`, no password is set, and the settings
+    /// do not permit connections without a password.
     pub(crate) fn settings(&self, address: SocketAddr) -> Result<RespSettings, String> {
         let listener = &self.listener;
         let mut settings = RespSettings::default();

@@ -1,6 +1,6 @@
-//! The environment variables of envoyproxy/ratelimit. No other file has their names.
+//! The environment variables of envoyproxy/ratelimit. No other source file contains their names.
 //!
-//! Each variable that is set takes effect, is refused with an error, or is named in a warning.
+//! Each variable that is set has an effect, or causes an error or a warning.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -12,11 +12,12 @@ use super::values::{Kind, Origin, Values, switch};
 enum Effect {
     /// The variable sets the setting with this key.
     Sets(&'static str),
-    /// The variable sets the setting with this key to another word for its value.
+    /// The variable sets the setting with this key. The list translates a word of
+    /// envoyproxy/ratelimit into a word of this server.
     Maps(&'static str, &'static [(&'static str, &'static str)]),
-    /// A function of this file reads the variable, alone or with others.
+    /// A function of this file reads the variable, alone or together with other variables.
     Read,
-    /// The variable has no effect. A value other than these is named in a warning.
+    /// The variable has no effect. If its value is not in this list, the server logs a warning.
     Ignored(&'static [&'static str]),
 }
 
@@ -213,16 +214,17 @@ pub(super) fn list() -> String {
 
 /// The variables that are set.
 pub(super) struct Environment<'a> {
-    /// Returns the value of a variable.
+    /// A function that returns the value of a variable.
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
     pub(super) warnings: &'a mut Vec<String>,
 }
 
-/// Sets the values of all variables that are set.
+/// Applies all variables that are set: changes `values`, and adds warnings to `env`.
 ///
 /// # Errors
 ///
-/// Returns an error if a variable is not valid, or requires what this server cannot do.
+/// Returns an error if the value of a variable is not valid, or if a variable requires a feature
+/// that this server does not have.
 pub(super) fn apply(values: &mut Values, mut env: Environment<'_>) -> Result<(), Mistake> {
     env.refuse(values)?;
     env.grpc_tls(values)?;
@@ -273,7 +275,7 @@ impl Environment<'_> {
         }
     }
 
-    /// Refuses what this server cannot do.
+    /// Refuses variables that require a feature that this server does not have.
     fn refuse(&mut self, values: &Values) -> Result<(), Mistake> {
         if let Some(path) = self.get("GRPC_UDS") {
             let message =
@@ -296,7 +298,8 @@ impl Environment<'_> {
         }
     }
 
-    /// Without the switch, the files have no effect, as in envoyproxy/ratelimit.
+    /// Applies `GRPC_SERVER_USE_TLS`. If this variable is not true, the variables with certificate
+    /// files have no effect, as in envoyproxy/ratelimit.
     fn grpc_tls(&mut self, values: &mut Values) -> Result<(), Mistake> {
         let switch = "GRPC_SERVER_USE_TLS";
         let files = [
@@ -376,7 +379,8 @@ impl Environment<'_> {
     fn directory(&self, values: &mut Values) {
         let part = |name: &'static str| self.get(name).map(|value| (name, value));
         let (root, sub) = (part("RUNTIME_ROOT"), part("RUNTIME_SUBDIRECTORY"));
-        // The files are in the directory above if this variable is empty.
+        // If this variable is not set, the last part of the path is `config`. If it is empty, the
+        // path has no last part.
         let last = "RUNTIME_APPDIRECTORY";
         let last = (self.variable)(last).map(|value| (last, value));
         let Some((name, _)) = root.as_ref().or(sub.as_ref()).or(last.as_ref()) else { return };
@@ -436,7 +440,7 @@ impl Environment<'_> {
     }
 
     /// Sets the URL of a store from its variables: the URL, the type, the type of the socket, the
-    /// login and the switch of TLS.
+    /// login, and whether TLS is on.
     fn store(
         &mut self,
         values: &mut Values,
@@ -461,7 +465,8 @@ impl Environment<'_> {
             auth: &self.get(auth_name).unwrap_or_default(),
             is_tls,
         };
-        // A store that a flag or a variable of this server names takes precedence.
+        // If a flag or a variable of this server names a store, it takes precedence over the
+        // variables of envoyproxy/ratelimit.
         if !matches!(values.origin(key), Origin::Flag(_) | Origin::Variable(_)) {
             values.set(key, redis.to_url()?, Origin::Variable(url_name));
         }
@@ -469,13 +474,13 @@ impl Environment<'_> {
     }
 }
 
-/// A server of Redis, as variables describe it.
+/// A Redis server, a Sentinel group or a cluster, as the variables describe it.
 struct Redis<'a> {
     names: [&'static str; 5],
     kind: &'a str,
     socket: &'a str,
-    /// One `HOST:PORT`, a path, or several addresses separated by commas; before those of Sentinels
-    /// the name of the group.
+    /// One `HOST:PORT`, the path of a socket, or several addresses separated by commas. For
+    /// Sentinels, the name of the group precedes the addresses.
     url: &'a str,
     auth: &'a str,
     is_tls: bool,
@@ -493,7 +498,7 @@ impl Redis<'_> {
         let tls = if self.is_tls { "s" } else { "" };
         let login = self.login();
         match self.kind.to_ascii_uppercase().as_str() {
-            // The URL includes the login, if one is required.
+            // The value is a complete URL, which includes the login if Redis requires one.
             "SINGLE" if self.url.contains("://") => Ok(self.url.to_owned()),
             // The message does not show the value, which can include a login.
             "SINGLE" if is_unix && !self.url.starts_with('/') => Err(format!(
@@ -532,7 +537,7 @@ impl Redis<'_> {
     }
 }
 
-/// All characters except letters, digits and those that are never special.
+/// All characters except letters, digits, `-`, `_`, `.` and `~`, which are never special in a URL.
 const SPECIAL: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 fn encoded(text: &str) -> String {

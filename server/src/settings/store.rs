@@ -129,25 +129,27 @@ impl Store {
         Ok(Certificates { roots: read(roots)?, client })
     }
 
-    /// Returns `true` if a store is encrypted.
+    /// Returns `true` if the connections to one of the stores are encrypted.
     pub(super) fn has_encryption(&self) -> bool {
         is_encrypted(&self.url) || self.per_second_url.as_deref().is_some_and(is_encrypted)
     }
 
-    /// Returns the cache of denials for policies, if there is one. A store in memory needs none.
+    /// Returns the deny cache for requests that a `policy:` refuses, or `None` if this cache is
+    /// off. A store in memory needs no cache.
     pub(crate) fn deny_cache_for_policies(&self) -> Option<DenyCache> {
         let is_on = self.url != MEMORY && !self.deny_cache_age.is_zero();
         is_on.then(|| DenyCache::new().max_age(self.deny_cache_age))
     }
 
-    /// Returns the cache of denials for each of `stores` stores, if there is one.
+    /// Returns the deny cache of each store, or `None` if the cache is off. The stores share the
+    /// configured memory equally.
     pub(crate) fn deny_cache(&self, stores: usize) -> Option<DenyCache> {
         let bytes = self.deny_cache_bytes;
         (bytes > 0).then(|| DenyCache::new().max_bytes(bytes / stores))
     }
 }
 
-/// Reads the answer to a request that the store cannot decide.
+/// Reads the setting for the answer to a request that the store cannot decide.
 fn on_error() -> Kind<impl Fn(&str) -> Result<OnStoreError, String>> {
     text_as(|text: &str| match text {
         "error" => Ok(OnStoreError::Error),

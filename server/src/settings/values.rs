@@ -23,7 +23,8 @@ pub(super) enum Origin {
 }
 
 impl Origin {
-    /// Returns the precedence: the value with the greatest one counts.
+    /// Returns the precedence of the origin. If a setting has several values, the value with the
+    /// greatest precedence is used.
     fn rank(&self) -> u8 {
         match self {
             Self::Default => 0,
@@ -59,16 +60,16 @@ enum Form {
 
 /// A setting, and its value as text.
 struct Entry {
-    /// The section and the name, such as `grpc.address`.
+    /// The section and the name of the setting, such as `grpc.address`.
     key: String,
-    /// The form; `None` until the setting is read.
+    /// The form of the value; `None` until the program reads the setting.
     form: Option<Form>,
     text: String,
     origin: Origin,
 }
 
 impl Entry {
-    /// Returns the value as a settings file has it.
+    /// Returns the value as it is written in a settings file. Secrets are hidden.
     fn literal(&self) -> String {
         let is_number = self.text.bytes().next().is_some_and(|first| first.is_ascii_digit());
         let is_bare = is_number || matches!(&*self.text, "true" | "false");
@@ -80,7 +81,7 @@ impl Entry {
         }
     }
 
-    /// Returns the name by which the value was set, such as `--grpc` or a variable.
+    /// Returns the name of the flag or variable that set the value, or else the key of the setting.
     fn name(&self) -> &str {
         match self.origin {
             Origin::Variable(name) | Origin::Flag(name) => name,
@@ -105,7 +106,7 @@ impl Entry {
 pub(super) struct Values(Vec<Entry>);
 
 impl Values {
-    /// Returns the settings of a file with all settings. Its values are the defaults.
+    /// Reads the file with the defaults, which contains all settings.
     ///
     /// # Errors
     ///
@@ -123,7 +124,8 @@ impl Values {
     ///
     /// # Errors
     ///
-    /// Returns an error that names the value and its bound if the value is out of its bound.
+    /// Returns an error if the value is not valid. The error contains the value and describes valid
+    /// values.
     pub(super) fn get<T>(
         &mut self,
         key: &str,
@@ -139,8 +141,8 @@ impl Values {
         self.0.iter().find(|entry| entry.key == key)
     }
 
-    /// Sets a value, unless the present value has the same precedence or a greater one. Returns
-    /// `false` if there is no such setting.
+    /// Sets a value if `origin` has a greater precedence than the origin of the present value.
+    /// Returns `false` if the setting does not exist.
     pub(super) fn set(&mut self, key: &str, text: impl Into<String>, origin: Origin) -> bool {
         let Some(entry) = self.0.iter_mut().find(|entry| entry.key == key) else { return false };
         if origin.rank() > entry.origin.rank() {
@@ -149,7 +151,7 @@ impl Values {
         true
     }
 
-    /// Returns the value of `key`; empty if there is no such setting.
+    /// Returns the value of `key` as text; empty if the setting does not exist.
     pub(super) fn text(&self, key: &str) -> &str {
         self.entry(key).map_or("", |entry| &entry.text)
     }
@@ -158,7 +160,7 @@ impl Values {
         self.entry(key).map_or(&Origin::Default, |entry| &entry.origin)
     }
 
-    /// Returns the name by which `key` was set, such as `--grpc` or a variable, or else `key`.
+    /// Returns the name of the flag or variable that set `key`, or else `key`.
     pub(super) fn name<'a>(&'a self, key: &'a str) -> &'a str {
         self.entry(key).map_or(key, Entry::name)
     }
@@ -186,7 +188,7 @@ pub(super) struct Kind<F> {
     pub(super) read: F,
 }
 
-/// Reads a switch. Another word is an error, because a mistyped word must not turn limits off.
+/// Reads a switch. An unknown word is an error, because a typing mistake must not turn limits off.
 pub(super) fn switch() -> Kind<impl Fn(&str) -> Result<bool, String>> {
     let read = |text: &str| match text.to_ascii_lowercase().as_str() {
         "true" | "t" | "yes" | "y" | "on" | "1" => Ok(true),
@@ -261,7 +263,7 @@ pub(super) fn span_or_zero() -> Kind<impl Fn(&str) -> Result<Duration, String>> 
     Kind { form: Form::Text, read }
 }
 
-/// Reads what `kind` reads; an empty text is `None`.
+/// Reads an empty text as `None`, and every other text with `kind`.
 pub(super) fn optional<T, F>(kind: Kind<F>) -> Kind<impl Fn(&str) -> Result<Option<T>, String>>
 where
     F: Fn(&str) -> Result<T, String>,
@@ -290,14 +292,16 @@ pub(super) fn secret() -> Kind<impl Fn(&str) -> Result<String, String>> {
     Kind { form: Form::Secret, read: any }
 }
 
-/// Reads a text by a function that returns its bound as the error, and does not show the text.
+/// Reads a secret with the function `read`. If the secret is not valid, `read` returns a
+/// description of valid secrets for the message, which does not show the secret.
 pub(super) fn secret_as<T>(
     read: impl Fn(&str) -> Result<T, String>,
 ) -> Kind<impl Fn(&str) -> Result<T, String>> {
     Kind { form: Form::Secret, read }
 }
 
-/// Reads a text by a function that returns its bound as the error.
+/// Reads a text with the function `read`. If the text is not valid, `read` returns a description of
+/// valid texts for the message.
 pub(super) fn text_as<T>(
     read: impl Fn(&str) -> Result<T, String>,
 ) -> Kind<impl Fn(&str) -> Result<T, String>> {
@@ -338,7 +342,8 @@ impl Values {
         let read = |text: &str| {
             let (host, port) = text.rsplit_once(':')?;
             let host = if host.is_empty() { "0.0.0.0" } else { host };
-            // Without brackets, the last part of an IPv6 address would be taken for the port.
+            // An IPv6 address must be in brackets. Otherwise, its last part would be read as the
+            // port.
             let is_host = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
             is_host.then_some((host.to_owned(), port.parse().ok()?))
         };

@@ -11,7 +11,8 @@ use super::values::{
     Values, factor, file, number, optional, secret_as, span, span_or_zero, switch, text, text_as,
 };
 
-/// The maximum size of all limits in bytes by default.
+/// The default maximum size in bytes of a message from the management server, which contains all
+/// limits.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// Reads the section `xds`.
@@ -48,7 +49,7 @@ fn encrypt(settings: &mut XdsSettings, is_encrypted: bool, files: Files) {
     });
 }
 
-/// Does nothing: the check of the settings refuses encryption.
+/// Does nothing, because `check` refuses encryption in a program without TLS.
 #[cfg(not(feature = "tls"))]
 fn encrypt(_: &mut XdsSettings, _: bool, _: Files) {}
 

@@ -1,15 +1,15 @@
-//! Checks that any text is handled as a file of limits.
+//! Checks that the server handles any text as a file of limits.
 
 use tidegate_server::envoy::decide::{Behaviour, Decider};
 use tidegate_server::limits::config::{Config, ConfigFile, SameDomain};
 
 use super::store;
 
-/// The maximum length of a message in bytes. A message must not repeat the whole file.
+/// The maximum length of an error message, in bytes. A message must not repeat the whole file.
 const MAX_MESSAGE_BYTES: usize = 1_500;
 
-/// Checks that a text is either put in force, or refused with a message that contains a position in
-/// the text.
+/// Checks that the server either puts `text` in force as a file of limits, or refuses it with a
+/// message that contains a position in the text.
 pub(crate) fn check(text: &str) {
     let file = || ConfigFile { name: "limits.yaml".into(), text: text.into() };
     match Config::from_files(&[file()], SameDomain::Refuse) {

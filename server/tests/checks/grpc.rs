@@ -1,4 +1,4 @@
-//! Sends bytes to the gRPC port over sockets, as an HTTP/2 connection and as the body of a request.
+//! Sends bytes to the gRPC port, as an HTTP/2 connection and as the body of a request.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -22,28 +22,26 @@ pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// A request with `domain: d` and a descriptor with the entry `u`, which has no limit.
+/// A request with the domain `d` and the entry `u`, which has no limit.
 pub(crate) const REQUEST: &[u8] = b"\0\0\0\0\x0a\x0a\x01d\x12\x05\x0a\x03\x0a\x01u";
 
 /// The maximum time for an answer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sends bytes that are not HTTP/2.
+/// Sends bytes, which need not be HTTP/2, on a new connection.
 pub(crate) fn check_bytes(bytes: &[u8]) {
     exchange(bytes);
 }
 
-/// Sends frames that may be invalid, after a valid beginning of a connection.
+/// Starts a valid HTTP/2 connection, and then sends `bytes` as frames, which may be invalid.
 pub(crate) fn check_frames(bytes: &[u8]) {
     exchange(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), bytes].concat());
 }
 
-/// Sends bytes as the body of a call.
 pub(crate) fn check_body(bytes: &[u8]) {
     exchange(&call(bytes));
 }
 
-/// Checks that the server answers a call.
 pub(crate) fn check_serving() {
     let answer = ask(REQUEST);
     let data = frames(&answer).into_iter().find(|frame_read| frame_read.kind == DATA);
@@ -52,15 +50,15 @@ pub(crate) fn check_serving() {
     assert_eq!((response.overall_code, response.statuses.len()), (1, 1));
 }
 
-/// Returns the bytes of a connection with one call.
+/// Returns the bytes of a call on a new connection.
 pub(crate) fn call(body: &[u8]) -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &[]), &call_on(1, body)].concat()
 }
 
 /// Returns the bytes of a call on an open connection.
 pub(crate) fn call_on(stream: u32, body: &[u8]) -> Vec<u8> {
-    // The first fields are the indexed fields `:method: POST` and `:scheme: http`. The others are
-    // literals.
+    // In HPACK, 0x83 is the field `:method: POST`, and 0x86 is `:scheme: http`. The loop adds the
+    // other fields as literals.
     let mut head = vec![0x83, 0x86];
     for (name, value) in [
         (":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"),
@@ -106,7 +104,7 @@ impl Frame<'_> {
     }
 }
 
-/// Splits bytes into frames. An incomplete frame at the end is ignored.
+/// Splits bytes into HTTP/2 frames. Ignores an incomplete frame at the end.
 pub(crate) fn frames(mut bytes: &[u8]) -> Vec<Frame<'_>> {
     let mut frames = Vec::new();
     while let Some((head, rest)) = bytes.split_at_checked(9) {
@@ -119,8 +117,8 @@ pub(crate) fn frames(mut bytes: &[u8]) -> Vec<Frame<'_>> {
     frames
 }
 
-/// Makes a call, and returns the bytes of its answer. If the client closes the connection, the
-/// server may close it before the answer is complete.
+/// Makes a call, and returns the bytes of its answer. Closes the connection only after the answer
+/// is complete, because an earlier close could cut the answer off.
 pub(crate) fn ask(body: &[u8]) -> Vec<u8> {
     let mut stream = connect();
     stream.write_all(&call(body)).unwrap();
@@ -145,7 +143,8 @@ fn connect() -> TcpStream {
 /// Sends bytes, closes the sending direction, and waits until the server has closed the connection.
 pub(crate) fn exchange(bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect();
-    // The write fails if the server has closed the connection. A reset can then discard its answer.
+    // If the server has closed the connection, the write fails, and a reset may discard the
+    // server's answer.
     let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
     let mut answer = Vec::new();
     if let Err(error) = stream.read_to_end(&mut answer) {

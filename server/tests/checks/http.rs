@@ -12,7 +12,7 @@ use tidegate_server::net::http::{HttpSettings, serve_stream};
 
 use super::{exchange, in_virtual_time, service, store};
 
-/// The maximum length of a message in bytes. A longer message would repeat the request.
+/// The maximum length of an error message, in bytes. A message must not repeat the whole request.
 const MAX_MESSAGE_BYTES: usize = 1_000;
 
 struct Response {
@@ -21,11 +21,12 @@ struct Response {
     body: Vec<u8>,
 }
 
-/// Checks that all responses to any bytes are well-formed, and have a documented status.
+/// Checks that the server answers any bytes with well-formed responses that have a documented
+/// status.
 pub(crate) fn check_bytes(bytes: &[u8], part: usize) {
     let answer = answer_to(bytes, part);
-    // The response to `HEAD` contains the length of a body but no body, so the responses cannot be
-    // split.
+    // The response to `HEAD` has the length of a body but no body, so the check cannot find the
+    // next response.
     if bytes.windows(4).any(|window| window == b"HEAD") {
         return;
     }

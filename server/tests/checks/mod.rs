@@ -19,7 +19,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 /// Limits of all kinds.
 const LIMITS: &str = include_str!("limits.yaml");
 
-/// Returns a store with a fixed clock.
 fn store() -> Arc<MemoryStore<ManualClock>> {
     let clock = ManualClock::new(Timestamp::from_micros(1_704_067_248_000_000));
     Arc::new(MemoryStore::builder().clock(clock).build())
@@ -33,7 +32,7 @@ fn service() -> Arc<Service> {
     Arc::new(Service::new(decider))
 }
 
-/// Runs a future in virtual time, so that no timeout expires because the machine is busy.
+/// Runs a future in virtual time, so that a busy machine causes no timeout.
 fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap().block_on(future)

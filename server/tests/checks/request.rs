@@ -1,4 +1,4 @@
-//! Checks that any message is handled as a request of Envoy.
+//! Checks that the server handles any message as a request of Envoy.
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use prost::Message;
@@ -8,8 +8,8 @@ use tidegate_server::envoy::request::{Entry, RateLimitDescriptor, RateLimitReque
 
 use super::{in_virtual_time, service};
 
-/// Checks that a message is decided with a status for each descriptor, or refused with a reason. In
-/// JSON it must be the same request.
+/// Checks that the service answers a request with one status per descriptor, or refuses it with a
+/// reason, and that the server reads the same request from JSON.
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(request) = RateLimitRequest::decode(bytes) else { return };
     let service = service();

@@ -27,8 +27,8 @@ pub(crate) fn check(bytes: &[u8], part: usize) {
             answer.escape_ascii()
         );
     }
-    // These replies differ between two runs, because a shard is chosen at random and `INFO`
-    // contains the time.
+    // Two runs of the same commands can differ: the shard of a policy with shards is random, and
+    // `INFO` replies with the time.
     let lower = bytes.to_ascii_lowercase();
     if ["shard", "info"].iter().all(|word| !has(&lower, word.as_bytes())) {
         let in_parts = answer_to(bytes, part, part.max(1));
@@ -51,7 +51,7 @@ fn answer_to(bytes: &[u8], part: usize, buffer: usize) -> Vec<u8> {
     })
 }
 
-/// Returns the number of replies. Panics if the bytes do not end with a complete reply.
+/// Returns the number of replies. Panics if `bytes` ends within a reply.
 fn replies(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while !bytes.is_empty() {
@@ -61,7 +61,6 @@ fn replies(mut bytes: &[u8]) -> usize {
     count
 }
 
-/// Returns the bytes after the first reply.
 fn after_reply(bytes: &[u8]) -> &[u8] {
     let end = bytes.windows(2).position(|window| window == b"\r\n").unwrap();
     let (line, mut rest) = (&bytes[1..end], &bytes[end + 2..]);
@@ -92,8 +91,8 @@ fn after_reply(bytes: &[u8]) -> &[u8] {
 
 type Words = Vec<Vec<u8>>;
 
-/// Parses the commands from the whole input with a second, simpler parser. Also returns whether the
-/// bytes after the commands are not a command.
+/// Parses all commands of the input with a second, simpler parser. Also returns `true` if the rest
+/// of the input cannot begin a command.
 fn commands(bytes: &[u8]) -> (Vec<Words>, bool) {
     let mut commands = Vec::new();
     let mut rest = bytes;
@@ -163,8 +162,8 @@ fn command(bytes: &[u8]) -> Read<'_> {
     Read::Command(words, rest)
 }
 
-/// Parses the number of a line, and returns it with the bytes after the line. Returns `None` if the
-/// line is not complete.
+/// Parses the number in a line such as `$3`, and returns it with the bytes after the line. Returns
+/// `None` if the line is not complete.
 fn number(bytes: &[u8]) -> Result<Option<(i64, &[u8])>, ()> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
         return if bytes.len() > 32 { Err(()) } else { Ok(None) };
@@ -190,9 +189,8 @@ fn inline(bytes: &[u8]) -> Read<'_> {
     }
 }
 
-/// Splits a line into words. Returns `None` if a quote has no end, or if a word follows a quote
-/// without a space. Escapes such as `\n` are not decoded, because the check reads only the first
-/// word: the name of the command.
+/// Splits a line into words. Returns `None` if a closing quote is missing or no space follows it.
+/// Escapes such as `\n` are not decoded, because the check needs only the name of the command.
 fn words(line: &[u8]) -> Option<Words> {
     let mut words = Words::new();
     let mut quote = None;

@@ -1,5 +1,5 @@
-//! Domains, keys and values that are not UTF-8. Envoy copies header fields with any bytes into
-//! them.
+//! Tests requests of Envoy whose domain, keys or values are not UTF-8. Envoy copies these texts
+//! from HTTP header fields, which may contain any bytes.
 
 use std::sync::Arc;
 
@@ -41,14 +41,15 @@ fn passes(scene: &Scene, key: &str, value: &[u8]) -> bool {
     is_ok(&scene.ask(&request(b"d", key.as_bytes(), value)))
 }
 
-/// Returns a request as a gRPC message with its head.
+/// Returns a request as a gRPC message: a byte for compression, the length, and the encoded
+/// request.
 fn message(request: &RateLimitRequest) -> Vec<u8> {
     let message = request.encode_to_vec();
     [&[0], &u32::try_from(message.len()).unwrap().to_be_bytes()[..], &message].concat()
 }
 
-/// Returns the code of the decision on each message, or the bytes of the answer if there is no
-/// decision.
+/// Sends the messages to the service on one gRPC connection. Returns the code of each decision, or
+/// the bytes of the answer if the service did not decide.
 async fn answers(service: Arc<Service>, messages: &[Vec<u8>]) -> Vec<Result<Code, String>> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -101,13 +102,13 @@ fn b95_a_domain_and_a_key_of_any_bytes_select_no_limit() {
 #[test]
 fn b95_patterns_and_values_are_compared_by_bytes() {
     let scene = Scene::new(LIMITS);
-    // The limit of a value applies only to this value.
+    // The limit for the value `dave` does not apply to the value `dave\xff`.
     assert_eq!([0; 3].map(|_| passes(&scene, "named", b"dave\xff")), [true; 3]);
-    // Each value of a pattern has a separate count.
+    // Each value that matches the pattern `dave*` has its own count.
     for value in [b"dave\xff", b"dave\xfe"] {
         assert_eq!([0; 2].map(|_| passes(&scene, "pattern", value)), [true, false]);
     }
-    // The values of a pattern with a shared threshold share one count.
+    // With `share_threshold`, all values that match the pattern `dave*` share one count.
     assert!(passes(&scene, "shared", b"dave\xff"));
     assert!(!passes(&scene, "shared", b"dave\xfe"));
     assert!(!passes(&scene, "shared", b"dave"));
@@ -148,8 +149,8 @@ fn b95_a_request_that_cannot_be_read_is_counted_and_reported() {
     metrics::with_local_recorder(&recorder, || {
         let service = Arc::new(Service::new(Scene::new(LIMITS).decider));
         let readable = message(&request(b"d", b"account", b"dave"));
-        // The messages are a field that is cut off, an empty message, and a message with the
-        // compression flag but no compression.
+        // Three unreadable messages: one ends within a field, one has no bytes, and one is marked
+        // as compressed but is not.
         let unreadable = [b"\0\0\0\0\x02\x0a\x09".to_vec(), Vec::new(), b"\x01\0\0\0\0".to_vec()];
         let answers = block_on(async {
             let first =

@@ -1,4 +1,4 @@
-//! Files of limits, and the errors for invalid files.
+//! Tests how files of limits are read, and the errors for invalid files.
 
 use tidegate_server::limits::config::{Config, ConfigFile, MAX_FILE_BYTES, SameDomain};
 
@@ -10,7 +10,7 @@ fn error(text: &str) -> String {
     error.to_string()
 }
 
-/// The tests of envoyproxy/ratelimit contain the same messages.
+/// The tests of envoyproxy/ratelimit contain the same error messages.
 #[test]
 fn errors_have_the_texts_of_envoyproxy_ratelimit() {
     for (text, expected) in [
@@ -248,7 +248,8 @@ fn what_has_no_effect_is_a_warning() {
 
 #[test]
 fn bombs_are_refused_at_once() {
-    // Each level has ten times as many values as the previous level.
+    // Each level is a list of ten aliases of the previous level, so the file expands to more than
+    // 10^30 values.
     let mut bomb = "domain: d\nmetadata:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..30 {
         let inner = vec![format!("*a{}", level - 1); 10].join(", ");
@@ -271,7 +272,8 @@ fn bombs_are_refused_at_once() {
 
 #[test]
 fn depth_and_number_of_values_are_bounded_exactly() {
-    // The map of the file and the map of the metadata count as levels.
+    // `maps` is the number of nested maps, including the map of the file and the map of the
+    // metadata.
     let nested = |maps: usize| -> String {
         let maps = (1..maps).map(|depth| format!("{}a:\n", " ".repeat(depth)));
         format!("domain: d\nmetadata:\n{}", maps.collect::<String>())
@@ -279,7 +281,8 @@ fn depth_and_number_of_values_are_bounded_exactly() {
     read(&nested(64)).unwrap();
     assert!(error(&nested(65)).contains("nested more than 64 deep"));
 
-    // The other values are two maps, three keys, the domain and the list.
+    // The list has `values - 7` values. The file has seven other values: two maps, three keys, the
+    // domain and the list itself.
     let wide = |values: usize| format!("domain: d\nmetadata: {{a: [{}]}}", "x,".repeat(values - 7));
     read(&wide(500_000)).unwrap();
     assert!(error(&wide(500_001)).contains("more than 500000 values"));

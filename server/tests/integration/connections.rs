@@ -1,4 +1,4 @@
-//! The end of gRPC connections, because of their age or because of a shutdown.
+//! Tests how gRPC connections end at their maximum age, and when the server shuts down.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use tokio::time::timeout;
 
 use crate::scene::{Scene, decider};
 
-/// The maximum time for actions that are fast unless the machine is busy.
+/// The maximum time for an action on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 /// A time that is longer than any test.
 const NEVER: Duration = Duration::from_secs(3_600);
 const SHORT: Duration = Duration::from_millis(50);
 
-/// An empty message, which asks for the health of the whole server.
+/// A health request without the name of a service, which means the whole server.
 const WHOLE_SERVER: &[u8] = &[0, 0, 0, 0, 0];
 const SERVICE: &[u8] = b"\0\0\0\0\x0b\x0a\x09ratelimit";
 const SERVING: &[u8] = &[0, 0, 0, 0, 2, 8, 1];
@@ -65,7 +65,6 @@ impl Server {
         self.stop.take().unwrap().send(()).unwrap();
     }
 
-    /// Waits until the server has ended.
     async fn end(self) {
         timeout(SOON, self.task).await.unwrap().unwrap();
     }
@@ -76,7 +75,7 @@ struct Client {
     connection: JoinHandle<Result<(), Error>>,
 }
 
-/// A request whose message is not sent yet.
+/// A request whose header was sent. Its message was not sent yet.
 struct Begun {
     response: ResponseFuture,
     message: SendStream<Bytes>,
@@ -104,7 +103,7 @@ impl Client {
         Begun { response, message }
     }
 
-    /// Waits until the server has sent GOAWAY, after which it accepts no further requests on the
+    /// Waits until the server has sent GOAWAY, after which it accepts no requests on the
     /// connection.
     async fn goaway(&self) {
         let told = async {
@@ -120,7 +119,6 @@ impl Client {
         assert_eq!(error.reason(), Some(Reason::NO_ERROR));
     }
 
-    /// Waits until the connection has ended.
     async fn end(self) -> Result<(), Error> {
         timeout(SOON, self.connection).await.unwrap().unwrap()
     }
@@ -134,7 +132,8 @@ impl Begun {
         response.into_body()
     }
 
-    /// Returns the message of a response that ends without an error.
+    /// Sends the message of the request. Returns the only message of its response, which must end
+    /// without an error.
     async fn answer(self) -> Bytes {
         let mut body = self.answered(WHOLE_SERVER).await;
         let message = next(&mut body).await.unwrap();
@@ -164,7 +163,6 @@ async fn an_old_connection_takes_no_more_requests_and_answers_those_that_it_has(
     assert_eq!(begun.answer().await, SERVING);
     client.end().await.unwrap();
 
-    // A client with a new connection is served.
     let mut client = Client::connect(server.address).await;
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
 }
@@ -185,7 +183,8 @@ async fn a_request_that_lasts_longer_than_the_grace_is_cut_off() {
     let Begun { response, message: _kept } = client.begin("Check").await;
     timeout(SOON, response).await.unwrap().unwrap_err();
     assert!(start.elapsed() >= age + SHORT);
-    // The server has sent GOAWAY before, so the client can see an orderly end or an error.
+    // The server sends GOAWAY and then closes the connection, so the client may see an orderly end
+    // or an error.
     let _ = client.end().await;
 }
 
@@ -193,7 +192,7 @@ async fn a_request_that_lasts_longer_than_the_grace_is_cut_off() {
 async fn a_connection_on_which_nothing_is_said_ends_at_its_age_and_grace() {
     let server = Server::start(ConnectionAge::new(SHORT, SHORT), NEVER).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
-    // The server sends its first frames, and closes the connection later.
+    // The client reads the first frames of the server, and then the end of the connection.
     let mut said = vec![];
     let _ = timeout(SOON, stream.read_to_end(&mut said)).await.unwrap();
 }
@@ -223,7 +222,7 @@ async fn a_server_that_ends_answers_the_requests_that_it_has() {
     let mut server = Server::start(ConnectionAge::default(), NEVER).await;
     let mut client = Client::connect(server.address).await;
     let begun = client.begin("Check").await;
-    // The server has received the request, because it answers a later request.
+    // The answer to the second request shows that the server has received the first one.
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     server.stop();
     client.goaway().await;
@@ -238,19 +237,22 @@ async fn a_server_ends_though_a_request_never_does() {
     let mut server = Server::start(ConnectionAge::default(), SHORT).await;
     let mut client = Client::connect(server.address).await;
     let Begun { response, message: _kept } = client.begin("Check").await;
-    // The timeout starts with the shutdown, not with the request.
+    // The request stays open during this wait, because the timeout `SHORT` starts with the
+    // shutdown.
     tokio::time::sleep(2 * SHORT).await;
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     server.stop();
     server.end().await;
     timeout(SOON, response).await.unwrap().unwrap_err();
-    // The server has sent GOAWAY before, so the client can see an orderly end or an error.
+    // The server sends GOAWAY and then closes the connection, so the client may see an orderly end
+    // or an error.
     let _ = client.end().await;
 }
 
 const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Returns a message of 3 MiB in two parts. Most of it is the name of a domain.
+/// Returns a gRPC message of 3 MiB in two parts: all bytes except the last one, and the last byte.
+/// Almost all bytes are the name of a domain.
 fn large() -> (Bytes, Bytes) {
     let len = 3 << 20;
     let mut message = vec![0x0a];
@@ -262,7 +264,7 @@ fn large() -> (Bytes, Bytes) {
     (message, end)
 }
 
-/// Returns the status of a response without a message.
+/// Returns the gRPC status of a response that contains no message.
 async fn status(response: ResponseFuture) -> String {
     let response = timeout(SOON, response).await.unwrap().unwrap();
     response.headers()["grpc-status"].to_str().unwrap().to_owned()
@@ -271,12 +273,13 @@ async fn status(response: ResponseFuture) -> String {
 #[tokio::test]
 async fn messages_that_are_not_complete_take_no_more_than_a_connection_may() {
     const RESOURCE_EXHAUSTED: &str = "8";
-    // The status of a decision. The request is refused, because it has no descriptors.
+    // The status of the answer to a complete request, which the service refuses because it has no
+    // descriptors.
     const REFUSED: &str = "2";
     let server = Server::start(ConnectionAge::default(), NEVER).await;
     let mut client = Client::connect(server.address).await;
     let (begin, end) = large();
-    // A single connection can use a sixth of the memory.
+    // One connection can use at most a sixth of the memory for requests.
     let possible = GrpcSettings::default().max_bytes / 6 / begin.len();
     let (mut responses, mut messages) = (JoinSet::new(), vec![]);
     for index in 0..possible + 3 {
@@ -290,8 +293,8 @@ async fn messages_that_are_not_complete_take_no_more_than_a_connection_may() {
         assert_eq!(status, RESOURCE_EXHAUSTED);
         messages[index] = None;
     }
-    // Other requests are decided while these requests are incomplete. When these are complete, they
-    // are decided as well.
+    // The server answers another request while the large messages are incomplete. After their last
+    // bytes, it decides their requests too.
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     for message in messages.iter_mut().flatten() {
         message.send_data(end.clone(), true).unwrap();
@@ -300,14 +303,15 @@ async fn messages_that_are_not_complete_take_no_more_than_a_connection_may() {
         responses.join_all().await.into_iter().map(|(_, status)| status).collect();
     assert!(statuses.iter().any(|status| status == REFUSED), "{statuses:?}");
 
-    // The whole memory is free again for later messages.
+    // The server has released the memory of the large messages, so it accepts twice as many later
+    // messages.
     for _ in 0..2 * possible {
         let Begun { response, mut message } = client.begin_at(SHOULD_RATE_LIMIT).await;
         message.send_data(begin.clone(), false).unwrap();
         message.send_data(end.clone(), true).unwrap();
         assert_eq!(status(response).await, REFUSED);
     }
-    // The other services accept only short messages.
+    // The health service accepts only short messages. Status 11 means that a message is too long.
     let Begun { response, mut message } = client.begin("Check").await;
     message.send_data(begin, false).unwrap();
     assert_eq!(status(response).await, "11");
@@ -342,8 +346,8 @@ async fn requests_that_the_store_does_not_answer_take_no_more_than_a_connection_
         let status = timeout(SOON, responses.join_next()).await.unwrap().unwrap().unwrap();
         assert_eq!(status, RESOURCE_EXHAUSTED);
     }
-    // The waiting requests use the share of memory of their own connection only. The server still
-    // answers on other connections.
+    // The waiting requests use only the memory of their own connection, so the server still answers
+    // on another connection.
     let mut client = Client::connect(server.address).await;
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     assert_eq!(responses.len(), possible);

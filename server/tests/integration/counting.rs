@@ -1,4 +1,4 @@
-//! Behavior for which envoyproxy/ratelimit has a defect or no test.
+//! Tests behavior for which envoyproxy/ratelimit has a defect or has no test.
 
 use envoy_types::pb::google::protobuf::value::Kind;
 use serde_json::Value;
@@ -104,7 +104,8 @@ fn windows_are_those_of_the_clock() {
             "domain: d\ndescriptors:\n- {{key: a, rate_limit: {{unit: {unit}, requests_per_unit: 9}}}}\n"
         ))
     };
-    // The time of the scene is 48 s into a Monday, 19,723 days after a Thursday.
+    // The scene begins 48 s after the start of a Monday, the day 19,723 since 1970-01-01, which was
+    // a Thursday. All windows are aligned to 1970-01-01.
     for (name, until_reset) in [
         ("second", 1),
         ("Minute", 12),
@@ -115,7 +116,7 @@ fn windows_are_those_of_the_clock() {
         ("year", 352 * 86_400 - 48),
     ] {
         let scene = unit(name);
-        // The request is sent with and without an existing count.
+        // The time until the reset is the same for a request without hits and a request with a hit.
         assert_eq!(reset(&scene.status_of("d", hits(&[("a", "")], 0))), until_reset, "{name}");
         assert_eq!(reset(&scene.status("d", &[("a", "")])), until_reset, "{name}");
     }
@@ -131,7 +132,8 @@ fn a_period_is_a_window_of_any_length() {
     let passed: Vec<bool> = (0..3).map(|_| scene.passes("d", &[&[("a", "")]])).collect();
     assert_eq!(passed, [true, true, false]);
     let status = scene.status("d", &[("a", "")]);
-    // Envoy shows no window for a limit without a unit.
+    // Envoy's protocol has no unit for a window of 15 minutes, so the server returns an unknown
+    // unit.
     assert_eq!((&*limit(&status), reset(&status)), ("2/UNKNOWN", 900 - 48));
     assert_eq!(limit(&scene.status("d", &[("b", "")])), "2/MINUTE");
 }
@@ -148,7 +150,7 @@ fn a_refund_is_taken_off_the_count_and_never_below_zero() {
     assert_eq!(remaining(refund(entries, 5)), 3, "refused hits were counted too");
     assert_eq!(remaining(refund(entries, 100)), 10);
     assert_eq!(remaining(hits(entries, 1)), 9);
-    // A refund is never refused, and does not count as a hit in statistics.
+    // A refund is never refused, and statistics do not count it as a hit.
     scene.status_of("d", hits(entries, 20));
     let decided = scene.decided(&request("d", vec![refund(entries, 1)])).unwrap();
     assert!(is_ok(&decided.response) && decided.tallies.is_empty());
@@ -164,7 +166,7 @@ fn the_hits_of_a_descriptor_precede_those_of_the_request() {
     let response = scene.ask(&asked);
     let remaining: Vec<_> = response.statuses.iter().map(|status| status.limit_remaining).collect();
     assert_eq!(remaining, [7, 10]);
-    // The hits exceed the largest possible count.
+    // `u64::MAX` hits exceed the largest possible count, so the request is refused.
     let status = scene.status_of("d", hits(&[("a", "3")], u64::MAX));
     assert!(is_over(&status) && status.limit_remaining == 0);
     assert!(is_over(&scene.status_of("d", hits(&[("a", "3")], u64::MAX))));
@@ -219,6 +221,7 @@ fn requests_without_bounds_are_refused_before_anything_is_counted() {
     let error = error.unwrap_err().to_string();
     assert!(error.ends_with("bytes; at most 1048576 are possible"), "{error}");
     assert_eq!(scene.status_of("d", hits(&[("a", "")], 0)).limit_remaining, 10);
-    // A descriptor without a limit is not counted, so its size does not matter.
+    // No limit matches the key `other`, so the server does not count the descriptor, and its size
+    // does not matter.
     assert!(scene.passes("d", &[&[("other", &huge)]]));
 }

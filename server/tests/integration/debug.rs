@@ -1,4 +1,4 @@
-//! The debug port of envoyproxy/ratelimit and the cache of denials, tested with the program.
+//! Tests the program with a debug port, as envoyproxy/ratelimit has, and with a deny cache.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,7 +20,8 @@ const LIMITS: &str = "domain: d\ndescriptors:\n\
     - {key: login, policy: sliding-log 5/15m block 15m}\n\
     - {key: year, rate_limit: {unit: year, requests_per_unit: 1}}\n";
 
-/// Starts the program with a debug port, and returns the addresses of JSON and of the debug port.
+/// Starts the program with a debug port. Returns the addresses of the JSON port and of the debug
+/// port.
 async fn start(program: &mut Command) -> (Child, SocketAddr, SocketAddr) {
     program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
     program.env("DEBUG_PORT", "0").stderr(Stdio::inherit());

@@ -26,8 +26,8 @@ const CONFIG: &str = "domain: d\ndescriptors:\n\
 
 type Counting = Arc<FaultyStore<MemoryStore<ManualClock>>>;
 
-/// Returns a scene whose decider has a cache, of all denials or of policies for a second. Also
-/// returns the store, which counts its calls.
+/// Returns a scene with a deny cache, and its store, which counts its calls. With `only_policies`,
+/// the cache keeps only denials of policies, for a second.
 fn cached(behaviour: Behaviour, only_policies: bool) -> (Scene, Counting) {
     let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
     let store = MemoryStore::builder().clock(clock.clone()).build();
@@ -42,8 +42,8 @@ fn cached(behaviour: Behaviour, only_policies: bool) -> (Scene, Counting) {
     (Scene { decider, clock }, store)
 }
 
-/// Sends a hit. Returns the total number of hits over the limit, and the number of these hits that
-/// the cache refused.
+/// Sends a request with one hit. Returns the number of hits over the limit, and the number of them
+/// that the cache refused.
 fn over(scene: &Scene, key: &str) -> (u64, u64) {
     let tally = scene.tally("d", &[(key, "")]);
     (tally.over, tally.over_in_cache)
@@ -53,7 +53,7 @@ fn over(scene: &Scene, key: &str) -> (u64, u64) {
 fn a_limit_that_is_over_is_refused_without_the_store_until_its_window_ends() {
     let (scene, store) = cached(Behaviour::default(), false);
     assert_eq!([over(&scene, "minute"), over(&scene, "minute")], [(0, 0), (0, 0)]);
-    // The store counts the first hit over the limit, and the cache learns the denial.
+    // The store refuses the first hit over the limit, and the cache keeps the denial.
     assert_eq!(over(&scene, "minute"), (1, 0));
     let calls = store.as_layer().calls();
     for _ in 0..100 {
@@ -90,7 +90,7 @@ fn a_refund_and_a_reset_by_this_server_end_a_cached_denial() {
     assert!(!scene.passes("d", &[&[("minute", "")]]));
     scene.ask(&request("d", vec![refund(&[("minute", "")], 3)]));
     assert!(scene.passes("d", &[&[("minute", "")]]));
-    // A reset through `/v1/reset` uses the same store.
+    // The test makes the call that `/v1/reset` makes, on the same store.
     assert!(!scene.passes("d", &[&[("login", "")]]));
     let policy: Policy = "policy: sliding-log 2/1m".parse().unwrap();
     let charges = [Charge::new(&policy, "d|login=")];
@@ -145,7 +145,8 @@ fn the_cache_for_policies_answers_no_other_call() {
     };
     assert_eq!(["login", "bucket"].map(calls_of_a_refusal), [0, 0]);
     assert!(["minute", "second", "report"].map(calls_of_a_refusal).iter().all(|calls| *calls > 0));
-    // Calls of `/v1` and RESP use this store.
+    // The cache for policies does not answer calls of `/v1` and RESP, so they always reach the
+    // memory store.
     let policy: Policy = "policy: sliding-log 2/1m".parse().unwrap();
     let charges = [Charge::new(&policy, "d|login=")];
     let before = store.as_layer().calls();
@@ -200,7 +201,8 @@ proptest! {
             let (expected, found) = (without.decided(&request), with.decided(&request));
             let (expected, mut found) = (expected.unwrap(), found.unwrap());
             prop_assert_eq!(is_ok(&expected.response), is_ok(&found.response));
-            // The remaining amount of a cached denial is a lower bound.
+            // The remaining amount of a cached denial may be too low, so the test accepts a lower
+            // amount.
             let is_cached = found.tallies.iter().any(|tally| tally.over_in_cache > 0);
             for (expected, found) in expected.response.statuses.iter().zip(&mut found.response.statuses) {
                 let is_bound = is_cached && found.limit_remaining < expected.limit_remaining;

@@ -17,7 +17,7 @@ fn ops(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../ops").join(path)
 }
 
-/// Parses the documents of a YAML file. All scalars become texts.
+/// Parses the documents of a YAML file. All scalars, such as numbers, become strings.
 fn documents(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     let mut events = Parser::new_from_str(&text);
@@ -61,7 +61,6 @@ fn value<'a>(event: Event<'a>, events: &mut Parser<'a, StrInput<'a>>) -> Value {
     }
 }
 
-/// Returns all manifests that `kubectl apply --kustomize` applies.
 fn manifests() -> Vec<Value> {
     let folder = ops("kubernetes");
     let [kustomization] = &documents(&folder.join("kustomization.yaml"))[..] else { panic!() };
@@ -75,7 +74,6 @@ fn manifest_of_kind<'a>(manifests: &'a [Value], kind: &str) -> &'a Value {
     found.next().filter(|_| found.next().is_none()).unwrap_or_else(|| panic!("one {kind}"))
 }
 
-/// Returns the data of the ConfigMap with a name.
 fn config_map<'a>(manifests: &'a [Value], name: &str) -> &'a Value {
     let is_named =
         |manifest: &&Value| manifest["kind"] == "ConfigMap" && manifest["metadata"]["name"] == name;

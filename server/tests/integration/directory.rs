@@ -24,7 +24,7 @@ fn yaml_files_are_read_and_no_others() {
     fs::create_dir(directory.path().join("e.yaml")).unwrap();
     assert_eq!(load(directory.path()).unwrap(), ["a", "b"]);
 
-    // Ignored files cause a warning, because envoyproxy/ratelimit reads them.
+    // envoyproxy/ratelimit would read these three files, so the server warns that it ignores them.
     let at = |name: &str| directory.path().join(name).display().to_string();
     let why = "the file is not read: its name does not end in .yaml or .yml";
     let within = "the directory is not read; move its files into the parent directory";
@@ -94,8 +94,7 @@ fn files_are_bounded_in_size_and_number() {
     fs::write(&file, begin.to_owned() + &"x".repeat(rest)).unwrap();
     assert_eq!(load(directory.path()).unwrap(), ["a"]);
 
-    // The file is much larger than the maximum, as a link to a device would be. Only the maximum is
-    // read.
+    // The file is 64 times as large as the maximum, at which the server must stop reading.
     fs::File::create(&file).unwrap().set_len(64 * MAX_FILE_BYTES).unwrap();
     let memory = measure(|| drop(load(directory.path()).unwrap_err()));
     assert!(memory.bytes_max < 8 * MAX_FILE_BYTES, "{}", memory.bytes_max);

@@ -1,12 +1,12 @@
-//! The cases that envoyproxy/ratelimit tests, with the requests that Envoy makes for them. Cases
-//! that need a real Envoy, a changing file, xDS or TLS are in other tests.
+//! Repeats the test cases of envoyproxy/ratelimit, with the requests that Envoy would send. Other
+//! files contain the cases that need a real Envoy, a changing file, xDS or TLS.
 
 use crate::scene::{Scene, descriptor, hits, is_ok, is_over, limit, request, reset, with_limit};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::google::protobuf::value::Kind;
 use tidegate_server::envoy::decide::{Behaviour, HeaderNames};
 
-/// The configuration in the example of envoyproxy/ratelimit.
+/// The example configuration of envoyproxy/ratelimit.
 const EXAMPLE: &str = r"
 domain: rl
 descriptors:
@@ -75,8 +75,8 @@ descriptors:
     {key: wild, value: goo*, rate_limit: {unit: minute, requests_per_unit: 20}}]}
 ";
 
-/// Returns the number of admitted requests among `count` equal requests. Admitted requests must
-/// precede refused requests.
+/// Returns the number of admitted requests of `count` equal requests. Fails if a request is
+/// admitted after a refused request.
 fn passing(scene: &Scene, count: usize, descriptors: &[&[(&str, &str)]]) -> usize {
     let passed: Vec<bool> = (0..count).map(|_| scene.passes("rl", descriptors)).collect();
     assert!(passed.is_sorted_by(|a, b| a >= b), "{passed:?}");
@@ -126,7 +126,8 @@ fn e05_a_charge_past_the_limit_is_counted() {
     let mut passed = Vec::new();
     for _ in 0..4 {
         passed.push(ask());
-        // Envoy sends this request at the end of a stream, even if the stream was refused.
+        // At the end of a stream, Envoy sends a request with the hits of the stream, even if the
+        // stream was refused.
         scene.ask(&request("rl", vec![hits(&entries, 1)]));
     }
     assert_eq!(passed, [true, true, true, false]);
@@ -398,7 +399,8 @@ descriptors:
     assert_eq!(passed, [true, true, true, true, true, false]);
     let scene = Scene::new(config);
     assert!(!scene.passes("d", &[quotas[0], quotas[1], &[("none", "")]]));
-    // A descriptor without a limit is not a quota that could admit the request.
+    // A request whose quotas are all exceeded is refused, even if another descriptor, `other`, has
+    // no limit.
     assert!(
         !Scene::new(&config.replace("requests_per_unit: 5", "requests_per_unit: 0"))
             .passes("d", &[quotas[0], &[("other", "")]])
@@ -428,13 +430,14 @@ descriptors:
             .to_vec()
     };
     let [ten, many] = [[("ten", "a")], [("many", "a")]];
-    // The headers are for the limit with the smallest remaining amount.
+    // The `RateLimit-` headers describe the limit with the smallest remaining amount.
     assert_eq!(headers(vec![descriptor(&many), descriptor(&ten)]), expected("10", "9", "12"));
     assert_eq!(headers(vec![hits(&ten, 9), hits(&many, 1)]), expected("10", "0", "12"));
-    // The headers are for the limit that refuses, although another limit reports a smaller
-    // remaining amount.
+    // The `RateLimit-` headers describe the limit `ten`, because it refuses. The limit `many` is
+    // exhausted too, but does not refuse.
     assert_eq!(headers(vec![hits(&ten, 1), hits(&many, 98)]), expected("10", "0", "12"));
-    // An exceeded quota does not refuse the request, so the headers are not for the quota.
+    // An exceeded quota does not refuse the request, so the `RateLimit-` headers do not describe
+    // it.
     let quota = [("quota", "a")];
     assert_eq!(headers(vec![hits(&ten, 1), hits(&quota, 9)]), expected("10", "0", "12"));
     assert_eq!(headers(vec![descriptor(&[("other", "")])]), []);

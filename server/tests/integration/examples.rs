@@ -1,4 +1,4 @@
-//! The limits in `examples/server`, and the statements of the READMEs about them.
+//! Checks the limits in `examples/server`, and the statements of the READMEs about them.
 
 use std::path::Path;
 
@@ -27,8 +27,8 @@ fn the_examples_are_valid_and_all_of_them_has_an_effect() {
     assert_eq!(limits, expected.map(|(key, limit)| (key.to_owned(), limit.to_owned())));
 }
 
-/// Returns the bodies that a README posts to `/json` of a server with the limits in
-/// `examples/server`.
+/// Returns the bodies that a README sends to `/json`. The README must start the server with the
+/// limits in `examples/server`.
 fn posted(readme: &str) -> Vec<&str> {
     assert!(
         readme.contains("cargo run --release -p tidegate-server -- --config examples/server\n")

@@ -1,4 +1,4 @@
-//! Envoy's rate-limit protocol with a gRPC client over a socket.
+//! Tests Envoy's rate-limit protocol with a gRPC client over a socket.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ async fn a_request_is_decided() {
     }
     let response = client.should_rate_limit(asked()).await.unwrap().into_inner();
     assert_eq!(response.overall_code(), RateLimitCode::OverLimit);
-    // Envoy copies this value into `Retry-After`.
+    // Envoy copies the time until the reset into `Retry-After`.
     assert_eq!(reset(&response.statuses[0]), 7);
 }
 
@@ -97,7 +97,7 @@ async fn a_message_that_is_too_large_is_an_error_and_the_connection_stays() {
     assert!(client.should_rate_limit(asked()).await.is_ok());
 }
 
-/// Sends bytes, and returns the answer until the server closes the connection.
+/// Sends bytes. Returns the bytes that the server sends until it closes the connection.
 async fn rest_of(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_connection_that_does_not_begin_in_time_ends() {
     for bytes in [0, 1, 23, 24, 32] {
         rest_of(server.address, &whole[..bytes]).await;
     }
-    // A connection that has begun with HTTP/2 stays open.
+    // A connection on which HTTP/2 has begun stays open after the timeout.
     tokio::time::sleep(Duration::from_millis(60)).await;
     assert!(server.limits().should_rate_limit(asked()).await.is_ok());
 }
@@ -144,8 +144,8 @@ fn a_connection_beyond_the_maximum_is_closed_and_counted() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_whose_client_is_gone_without_a_word_ends() {
     let mut settings = GrpcSettings::default();
-    // Paused time advances on its own, possibly before the first bytes have arrived. The long
-    // timeout prevents that it expires.
+    // The paused clock may advance before the first bytes of the client arrive, so this timeout is
+    // very long.
     settings.begin_timeout = Duration::from_secs(86_400);
     let service = Arc::new(Service::new(Scene::new(CONFIG).decider));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -206,7 +206,7 @@ async fn health_says_serving_until_the_server_shuts_down() {
     server.stop.take().unwrap().send(()).unwrap();
     let told = tokio::time::timeout(Duration::from_secs(10), watch.message()).await.unwrap();
     assert_eq!(told.unwrap().unwrap().status, 2);
-    // The watch is the last request in flight.
+    // The server ends after its last request, which watches the health.
     drop((watch, health));
     drop(server.channel);
     tokio::time::timeout(Duration::from_secs(10), server.task).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The health of the service, by which clients select servers.
+//! Tests the health of the service, by which clients select servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,8 +109,7 @@ async fn health_follows_each_store() {
         };
         let server = Server::start(Service::new(decider), needs_store()).await;
         let mut watch = server.watch().await;
-        // On a busy machine, a slow store can look like a store that does not answer. Therefore the
-        // test waits.
+        // On a busy machine, the server may at first report that the store does not answer.
         until(&mut watch, SERVING).await;
         redis.pause().await.unwrap();
         until(&mut watch, NOT_SERVING).await;
@@ -229,7 +228,7 @@ async fn a_server_without_limits_yet_is_not_serving_unless_it_starts_without() {
     let mut watch = server.await.watch().await;
     assert_eq!(next(&mut watch).await, SERVING);
 
-    // Limits are also required if a store must be ready.
+    // With the setting `needs_store`, a server is also not serving before it has limits.
     let mut settings = HealthSettings::default();
     settings.needs_store = true;
     let service = Arc::new(new());

@@ -1,4 +1,4 @@
-//! Envoy's rate-limit protocol in JSON over HTTP/1.
+//! Tests Envoy's rate-limit protocol in JSON over HTTP/1.
 
 use std::sync::Arc;
 
@@ -24,7 +24,6 @@ async fn start(service: Service) -> std::net::SocketAddr {
     address
 }
 
-/// Sends a request, and returns the status and the body of the answer.
 pub(crate) async fn call(
     address: std::net::SocketAddr,
     method: &str,
@@ -36,7 +35,8 @@ pub(crate) async fn call(
         "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    // The server can answer and close the connection before it has read a body that it refuses.
+    // The write may fail, because the server can refuse the body and close the connection before it
+    // has read the whole body.
     let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes).await;

@@ -1,11 +1,11 @@
-//! The layers of the sources: each module imports only modules below it.
+//! Checks the layers of the source code: each module imports only modules below it.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The modules of `server/src` from top to bottom, and the modules that each of them imports. A
-/// module may only import modules further down in this list, so that there is no cycle.
+/// The modules of `server/src` from top to bottom, each with the modules that it imports. A module
+/// may only import modules further down, so that there is no cycle.
 const LAYERS: [(&str, &[&str]); 10] = [
     ("main", &["app", "log", "settings"]),
     ("app", &["settings", "envoy", "calls", "observe", "limits", "net", "store", "log"]),
@@ -25,8 +25,8 @@ const MAX_IMPORTS: usize = 35;
 /// A module, and a module that it imports.
 type Import = (String, String);
 
-/// Returns the code of a file in which each path from the root begins with `crate::`. Comments are
-/// left out.
+/// Returns the code of a file without comments. Paths from the root, such as `super::super::net` or
+/// `tidegate_server::net`, begin with `crate::`.
 fn from_root(modules: &[&str], text: &str) -> String {
     let mut code = String::new();
     let mut inline_modules: Vec<usize> = Vec::new();
@@ -46,7 +46,8 @@ fn from_root(modules: &[&str], text: &str) -> String {
         code.push('\n');
     }
     if modules == ["main"] {
-        // In the root of the program, paths begin with the names of its modules.
+        // In `main.rs`, a path from the root can begin with the name of a module, without
+        // `crate::`.
         for (module, _) in LAYERS {
             code = code.replace(&format!(" {module}::"), &format!(" crate::{module}::"));
         }
@@ -54,7 +55,7 @@ fn from_root(modules: &[&str], text: &str) -> String {
     code
 }
 
-/// Returns the first name of a path, or of each path in a list in braces.
+/// Returns the first name of a path such as `net::http`, or of each path of a list in braces.
 fn first_names(paths: &str) -> Vec<&str> {
     let Some(list) = paths.strip_prefix('{') else { return vec![first_name(paths)] };
     let (mut names, mut start, mut depth) = (Vec::new(), 0, 0);
@@ -83,7 +84,7 @@ fn first_name(path: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// Returns the imports of a file of `server/src`.
+/// Returns the imports in a file of `server/src`, except imports within the same top module.
 fn imports_of(path: &str, text: &str) -> BTreeSet<Import> {
     let path = path.trim_end_matches(".rs").trim_end_matches("/mod");
     let modules: Vec<&str> = path.split('/').collect();
@@ -93,7 +94,6 @@ fn imports_of(path: &str, text: &str) -> BTreeSet<Import> {
     others.map(|name| (modules[0].to_owned(), name.to_owned())).collect()
 }
 
-/// Returns the paths of all sources below a directory.
 fn sources(directory: &Path) -> Vec<std::path::PathBuf> {
     let paths = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     paths

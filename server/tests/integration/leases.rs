@@ -1,5 +1,5 @@
-//! The layers between the program and a Redis: leases of limits (`lease: true`), the cache of
-//! denials, and the share of each limit while the Redis is away.
+//! Tests the layers between the server and its Redis: leases (`lease: true`), the deny cache, and
+//! the fallback that gives the server a share of each limit while Redis is down.
 
 use serde_json::{Value, json};
 use tidegate_core::{Call, Charge, Operation, Policy};
@@ -20,7 +20,8 @@ const CONFIG: &str = "domain: d\ndescriptors:\n\
     - {key: never, lease: false, policy: 'f: fixed-window 100000/365d'}\n";
 const REQUESTS: u64 = 1_000;
 
-/// Returns the number of script calls since the last reset of the statistics.
+/// Returns the number of script calls since the previous call of this function, and resets the
+/// statistics of Redis.
 async fn script_calls(redis: &Redis) -> u64 {
     let stats = redis.command(&["INFO", "commandstats"]).await.unwrap().text();
     redis.command(&["CONFIG", "RESETSTAT"]).await.unwrap();
@@ -36,7 +37,7 @@ async fn leased_limits_cost_few_calls_and_their_unspent_costs_return_at_the_end(
     let redis = Redis::start().await.unwrap();
     let mut server = start_with(CONFIG, |program| {
         program.args(["--store", &redis.url()]);
-        // A lease stays open until the end of the program.
+        // With this span, a lease stays open until the program ends.
         settings(program, "[store]\nlease_span = '1h'");
     })
     .await;
@@ -80,7 +81,7 @@ async fn leased_limits_cost_few_calls_and_their_unspent_costs_return_at_the_end(
 
 const SMALL: &str = "domain: d\ndescriptors: [{key: a, policy: 'p: fixed-window 9/365d'}]";
 
-/// Sends requests to the limit of [`SMALL`], and returns the number of admitted ones.
+/// Sends requests to the limit in [`SMALL`], and returns the number of admitted requests.
 async fn admitted(server: &Server, requests: usize) -> usize {
     let mut client = Client::connect(server.json).await;
     let body = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a"}]}]}"#;

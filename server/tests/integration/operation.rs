@@ -1,4 +1,4 @@
-//! Situations that an operator meets: errors in the environment, signals and outages.
+//! Tests situations that an operator meets: errors in the environment, signals and outages.
 
 use std::collections::HashMap;
 use std::fs;
@@ -27,7 +27,7 @@ fn directory() -> TempDir {
     directory
 }
 
-/// Returns the program with the limits of a directory, on free ports.
+/// Returns the command of the program, with the limits in `directory` and free ports.
 fn at(directory: &TempDir) -> Command {
     let mut program = program();
     program.arg("--config").arg(directory.path());
@@ -35,7 +35,7 @@ fn at(directory: &TempDir) -> Command {
     program
 }
 
-/// Runs the program until it fails. Returns the exit code and the output on standard error.
+/// Runs the program until it fails. Returns the exit code and standard error.
 async fn failure(mut program: Command) -> (Option<i32>, String) {
     let Output { status, stderr, .. } = timeout(LONG, program.output()).await.unwrap().unwrap();
     (status.code(), String::from_utf8(stderr).unwrap())
@@ -46,7 +46,7 @@ async fn a_value_that_is_not_possible_is_an_error_that_names_its_variable() {
     let directory = directory();
     let maximum = "it must be a whole number from 1 to ";
     for (variable, value, why) in [
-        // If this word counted as true, no limit would refuse anything.
+        // If the server read `flase` as true, all limits would be shadows and refuse nothing.
         ("SHADOW_MODE", "flase", "it must be true or false"),
         ("REDIS_TLS", "2", "it must be true or false"),
         ("XDS_CLIENT_BACKOFF_JITTER", "maybe", "it must be true or false"),
@@ -65,7 +65,8 @@ async fn a_value_that_is_not_possible_is_an_error_that_names_its_variable() {
         assert!(stderr.starts_with(&expected), "{variable}: {stderr}");
     }
     for (setting, value, why) in [
-        // Where 0 means no limit, nothing would be served here.
+        // With a maximum of 0 connections, the server would serve nothing. So 0 is an error, and
+        // does not mean that there is no maximum.
         ("grpc.max_connections", "0", maximum),
         ("resp.max_connections", "\"many\"", maximum),
         ("http.max_connections", "-1", maximum),
@@ -83,8 +84,8 @@ async fn a_value_that_is_not_possible_is_an_error_that_names_its_variable() {
         let expected = format!(".toml:2:{column}: {setting} is `{value}`; {why}");
         assert!(stderr.contains(&expected), "{setting}: {stderr}");
     }
-    // The first error is about a variable of a subcommand. The second is about an argument whose
-    // variable is also set but not the cause.
+    // The subcommand `check` also reports an invalid variable that it reads. An error about
+    // `--grpc` names this argument, although `GRPC_HOST` and `GRPC_PORT` are set too.
     let mut check = program();
     check.arg("check").arg(directory.path()).env("MERGE_DOMAIN_CONFIG", "x");
     let (code, stderr) = failure(check).await;
@@ -157,7 +158,7 @@ async fn a_variable_that_is_empty_is_not_set() {
     ] {
         program.env(variable, "");
     }
-    // This variable is empty on purpose.
+    // If `RUNTIME_APPDIRECTORY` is empty, the files of limits are directly in `RUNTIME_ROOT`.
     program.env("RUNTIME_ROOT", root.path()).env("RUNTIME_APPDIRECTORY", "");
     let (_child, address) = serving(program).await;
     assert!(address.ip().is_loopback());
@@ -181,8 +182,8 @@ async fn an_address_may_stand_in_brackets_and_times_are_histograms() {
     }
 }
 
-/// Returns the kind and the labels of each metric in `docs/metrics.md`, and whether the server adds
-/// the metric.
+/// Returns the kind and the labels of each metric in `docs/metrics.md`, and `true` if it is a
+/// metric of the server and not of the libraries.
 fn documented_metrics() -> HashMap<&'static str, (&'static str, Vec<&'static str>, bool)> {
     let mut is_of_server = false;
     let rows = include_str!("../../../docs/metrics.md").lines().filter_map(|line| {
@@ -268,7 +269,8 @@ async fn connections_fit_the_limit_of_open_files_and_only_a_setting_that_does_no
         child.stderr.take().unwrap().read_to_string(&mut stderr).await.unwrap();
         stderr
     };
-    // The maximum is (620 - 400) / 2 connections for gRPC and for HTTP each.
+    // The program may open 620 files, and reserves 400. gRPC and HTTP each get half of the others,
+    // so each may have 110 connections.
     let (child, address) = serving(limited(620)).await;
     let mut clients = Vec::new();
     for _ in 0..110 {
@@ -296,7 +298,7 @@ async fn three_signals_end_it() {
     let directory = directory();
     for signal in ["-TERM", "-INT", "-HUP"] {
         let (mut child, address) = serving(at(&directory)).await;
-        // After the first answer, the program waits for signals.
+        // The answer shows that the program has started and waits for signals.
         assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
         let id = child.id().unwrap().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().await.unwrap().success());
@@ -322,7 +324,7 @@ async fn a_signal_ends_it_while_it_waits_for_the_store() {
     assert!(output.stdout.is_empty(), "it listens before it ends");
 }
 
-/// Waits for a line that contains `text`.
+/// Reads lines until one contains `text`, and returns this line.
 async fn line(lines: &mut Lines<BufReader<ChildStderr>>, text: &str) -> String {
     let find = async {
         loop {
@@ -367,7 +369,7 @@ async fn an_outage_of_the_store_is_written_once_and_so_is_its_end() {
     assert!(end.ends_with("  INFO the store is called again"), "{end}");
 }
 
-/// Returns the addresses of gRPC and RESP.
+/// Reads the addresses of gRPC and RESP that the program prints.
 async fn addresses(lines: &mut Lines<BufReader<ChildStdout>>) -> [SocketAddr; 2] {
     let mut line = async || timeout(LONG, lines.next_line()).await.unwrap().unwrap().unwrap();
     let (grpc, resp) = (line().await, line().await);
@@ -388,7 +390,8 @@ async fn clients_that_are_slow_lose_their_connection_after_the_times_that_are_se
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(beginning.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
-        // The default of both timeouts is 30 s.
+        // The settings file sets the timeout of both connections to 100 ms. The default of 30 s
+        // would be too long for this test.
         let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await;
         assert!(read.is_ok(), "{beginning}");
     }
@@ -402,7 +405,7 @@ async fn limits_are_followed_while_nothing_can_be_written_to_the_log() {
     let full = || fs::File::create("/dev/full").unwrap();
     let mut program = program();
     program.arg("--config").arg(directory.path()).stderr(full());
-    // The program also continues if it cannot print its addresses.
+    // This program cannot even print its addresses, and must still serve.
     let mut mute = at(&other);
     let mut mute = mute.stdout(full()).stderr(full()).spawn().unwrap();
     let (_child, address) = serving(program).await;
@@ -440,7 +443,6 @@ async fn a_subject_of_envoy_is_reset_by_the_call_that_the_guide_shows() {
     let fields = "Content-Type: application/json\r\n";
     assert_eq!(client.call("POST", "/v1/reset", fields, body.unwrap()).await.status, 200);
     assert_eq!(call(address, "POST", "/json", login).await.0, 200);
-    // The policy is shown as it was configured.
     let config = call(address, "GET", "/config", "").await.1;
     assert!(config.contains("\"policy: sliding-log 5/15m block 15m\""), "{config}");
 }

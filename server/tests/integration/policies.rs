@@ -1,4 +1,4 @@
-//! Limits that are written as `policy:`.
+//! Tests limits that are configured with `policy:` instead of `rate_limit:`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +26,7 @@ fn a_policy_refuses_with_the_exact_wait() {
     let entries = &[("a", "x")][..];
     let status = scene.status_of("d", hits(entries, 100));
     assert_eq!((is_over(&status), status.limit_remaining, reset(&status)), (false, 0, 10));
-    // No unit of Envoy's protocol has the length of this policy's window, so the server sends no
-    // unit.
+    // No unit of Envoy's protocol has the length of this window.
     assert_eq!(limit(&status), "100/UNKNOWN");
     let status = scene.status("d", entries);
     assert_eq!((is_over(&status), reset(&status)), (true, 300));
@@ -49,7 +48,7 @@ fn b67_a_wait_is_rounded_up_and_waiting_for_it_is_enough() {
     assert_eq!((is_over(&status), reset(&status)), (true, 1), "1 ms is a second");
     scene.advance(1);
     assert!(!is_over(&scene.status("d", entries)));
-    // Waiting does not help, because the request is larger than the limit.
+    // Waiting does not help, because the request needs more hits than the limit.
     let status = scene.status_of("d", hits(entries, 3));
     assert_eq!((is_over(&status), reset(&status)), (true, 3));
 }
@@ -85,8 +84,8 @@ fn policies_of_a_request_are_charged_all_or_none() {
     let passed: Vec<bool> = (0..4).map(|_| scene.passes("d", &[a, b])).collect();
     assert_eq!(passed, [true, true, false, false]);
     assert_eq!(remaining(&scene, a), 3, "b04: a refused request charges nothing");
-    // If a `rate_limit:` refuses, no policy is charged. The `rate_limit:` counts regardless of the
-    // policies.
+    // If a `rate_limit:` refuses the request, no policy is charged. If a policy refuses the
+    // request, the `rate_limit:` still counts it.
     assert!(!scene.passes("d", &[b, c]), "b refuses");
     assert_eq!(scene.status_of("d", hits(c, 0)).limit_remaining, 2, "c has counted");
     let passed: Vec<bool> = (0..3).map(|_| scene.passes("d", &[a, c])).collect();
@@ -116,7 +115,8 @@ fn a_request_of_no_hits_asks_whether_one_would_be_admitted() {
     assert_eq!((is_over(&ask()), ask().limit_remaining), (false, 2));
     scene.status_of("d", hits(entries, 2));
     assert!(is_over(&ask()));
-    // Next to a descriptor with hits, a descriptor without hits gets the same answer.
+    // A request contains a descriptor without hits and the same descriptor with hits. Both get the
+    // same answer.
     scene.advance(60);
     let response = scene.ask(&request("d", vec![hits(entries, 0), hits(entries, 2)]));
     assert!(is_ok(&response));
@@ -141,7 +141,8 @@ fn what_was_used_afterwards_is_charged_beyond_the_limit() {
     assert!(!is_over(&scene.status_of("d", hits(entries, 0))));
     assert!(!is_over(&scene.status_of("d", hits(entries, 200))), "it has happened");
     let status = scene.status_of("d", hits(entries, 0));
-    // 101 tokens are missing, and the bucket refills 100 of them per minute.
+    // The debt is 100 tokens, so the bucket has one token after 101 tokens. At 100 tokens per
+    // minute, this takes 61 s.
     assert_eq!((is_over(&status), reset(&status)), (true, 61));
     assert!(!is_over(&scene.status_of("d", refund(entries, 150))));
     assert_eq!(remaining(&scene, entries), 50);
@@ -154,7 +155,7 @@ fn a_refund_gives_back_what_was_taken_and_nothing_of_what_was_refused() {
     assert!(!is_over(&scene.status_of("d", hits(entries, 8))));
     assert!(is_over(&scene.status_of("d", hits(entries, 5))));
     assert_eq!(remaining(&scene, entries), 2);
-    // Envoy also sends the refund of the refused request, at the end of its stream.
+    // Envoy also sends a refund at the end of a refused stream. The store refunds nothing for it.
     assert_eq!(scene.status_of("d", refund(entries, 5)).limit_remaining, 2);
     assert_eq!(scene.status_of("d", refund(entries, 3)).limit_remaining, 5);
     assert_eq!(scene.status_of("d", refund(entries, 100)).limit_remaining, 10);
@@ -196,8 +197,8 @@ fn refunds_that_are_not_configured_are_errors_that_charge_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// A refund of some hits follows each request, even if the request was refused. Refunds are
-    /// executed in any order, also after later requests.
+    /// Checks refunds in any order. Some hits of each request are refunded later, even if the
+    /// request was refused.
     #[test]
     fn refunds_never_give_back_more_than_was_taken(
         steps in prop::collection::vec((1_u64..8, 0_u64..8, any::<prop::sample::Index>()), 1..60),
@@ -209,7 +210,8 @@ proptest! {
             let is_refused = is_over(&scene.status_of("d", hits(entries, cost)));
             prop_assert_eq!(is_refused, taken + cost > 10);
             if is_refused { refused += cost } else { taken += cost }
-            // The whole cost of a refused request is refunded, because none of it was used.
+            // Envoy refunds the hits that a request did not use. For a refused request, these are
+            // all its hits, although the server did not charge them.
             open.push(if is_refused { cost } else { back.min(cost) });
             if open.len() > 3 {
                 let amount = open.swap_remove(which.index(open.len()));

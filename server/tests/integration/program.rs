@@ -1,4 +1,4 @@
-//! The program: its command line, its environment and its end.
+//! Tests the program: its command line, its environment and its end.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,13 +23,13 @@ pub(crate) fn program() -> Command {
     program
 }
 
-/// Adds a settings file with `text` to the arguments.
+/// Writes a settings file with `text`, and adds its path to the arguments.
 pub(crate) fn settings(program: &mut Command, text: &str) {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let path = folder.join(format!("settings-{:x}.toml", hasher.finish()));
-    // Another test can write the same file now.
+    // The file is replaced atomically, because another test may write it at the same time.
     let mut file = tempfile::NamedTempFile::new_in(folder).unwrap();
     file.write_all(text.as_bytes()).unwrap();
     file.persist(&path).unwrap();
@@ -42,7 +42,7 @@ async fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// Starts the program. Returns the process and the address of JSON.
+/// Starts the program. Returns the process and the address of the JSON port.
 pub(crate) async fn serving(mut program: Command) -> (Child, SocketAddr) {
     program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
     let mut child = program.spawn().unwrap();
@@ -77,7 +77,8 @@ async fn check_reads_a_directory_as_the_server_would() {
     assert_eq!(code, Some(1));
     assert!(stderr.contains("duplicate descriptor composite key 'd.a'"), "{stderr}");
     assert_eq!(run(&["check", "/nowhere"]).await.0, Some(1));
-    // Variables of the server do not affect the subcommand.
+    // The subcommand `check` ignores variables that only the server reads, such as `SHADOW_MODE`
+    // and `PORT`.
     let mut program = program();
     let check = program.args(["check", path]).env("SHADOW_MODE", "true").env("PORT", "80");
     let output = check.env("MERGE_DOMAIN_CONFIG", "1").output().await.unwrap();
@@ -151,7 +152,7 @@ async fn it_serves_reloads_and_ends_when_it_is_told_to() {
     fs::create_dir_all(&directory).unwrap();
     fs::write(directory.join("a.yaml"), LIMIT).unwrap();
     let mut program = program();
-    // The variables are set as for envoyproxy/ratelimit.
+    // As in envoyproxy/ratelimit, these two variables select the directory of the limits.
     program.env("RUNTIME_ROOT", root.path()).env("RUNTIME_SUBDIRECTORY", "ratelimit");
     let (mut child, address) = serving(program).await;
 
@@ -179,7 +180,6 @@ async fn it_serves_reloads_and_ends_when_it_is_told_to() {
     assert_eq!(status.code(), Some(0));
 }
 
-/// Returns the address of RESP that the program prints.
 async fn resp_address(lines: &mut (impl AsyncBufReadExt + Unpin)) -> SocketAddr {
     let mut line = String::new();
     loop {
@@ -200,7 +200,7 @@ async fn resp_is_served_with_the_settings_of_the_environment() {
     program.arg("--config").arg(directory.path());
     program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
     program.args(["--resp", "0.0.0.0:0"]).env("TIDEGATE_RESP_PASSWORD", "S3CRET");
-    // The maximum number of connections is so large that the server has no limit.
+    // `usize::MAX` means that the number of connections is not limited.
     let max = usize::MAX;
     let text = format!("[resp]\nuser = 'app'\nmax_connections = {max}\nidle_timeout = '1h'");
     settings(&mut program, &text);
@@ -279,7 +279,8 @@ async fn sentinels_of_both_stores_get_a_login_of_their_own() {
         let mut program = program();
         program.arg("--config").arg(directory.path());
         program.env("REDIS_PERSECOND", "true").env("PORT", "0");
-        // The invalid address ends the program after it has opened the stores.
+        // The program opens its stores, and then ends with an error, because it cannot listen on
+        // this invalid address.
         program.env("GRPC_HOST", "256.0.0.1").env("GRPC_PORT", "0");
         for (store, auth) in ["REDIS", "REDIS_PERSECOND"].into_iter().zip(auths) {
             program.env(format!("{store}_TYPE"), "SENTINEL").env(format!("{store}_URL"), &url);
@@ -300,7 +301,8 @@ async fn post(address: SocketAddr, fields: &str) -> u16 {
     Client::connect(address).await.call("POST", "/v1/peek", &fields, body).await.status
 }
 
-/// Connects until a connection is served. The server may still count the previous connection.
+/// Connects until the server serves the connection. The server allows one connection, and may still
+/// count the previous one.
 async fn connected(address: SocketAddr) -> Client {
     let connect = async {
         loop {
@@ -334,7 +336,7 @@ async fn http_is_served_with_the_settings_of_the_environment() {
     let (_child, address) = serve(&variables, text).await;
     let address = local(address);
     assert_eq!(post(address, "").await, 401);
-    // Routes for Envoy and for probes need no login.
+    // The routes for Envoy and for health checks need no login.
     let mut client = connected(address).await;
     let login = "Content-Type: application/json\r\nAuthorization: Basic YXBwOlMzQ1JFVA==\r\n";
     let body = r#"{"policy": "gcra 1/s", "subject": "a"}"#;
@@ -348,7 +350,7 @@ async fn http_is_served_with_the_settings_of_the_environment() {
         assert_eq!(client.call("GET", "/config", &fields, "").await.status, 431);
     }
 
-    // Without a password, other machines may send what Envoy does, and no calls.
+    // Without a password, other machines may use the routes for Envoy, but not the routes of `/v1`.
     let (_child, address) = serve(&[("HOST", "0.0.0.0"), ("TIDEGATE_HTTP_PASSWORD", "")], "").await;
     assert_eq!(post(local(address), "").await, 403);
     assert_eq!(call(local(address), "POST", "/json", ASK).await.0, 200);

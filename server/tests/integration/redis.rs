@@ -1,4 +1,4 @@
-//! Counts in Redis, with Sentinels and in a cluster.
+//! Tests counts in a Redis, with Sentinels and in a cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn at(url: &str) -> Decider {
     decider(open(url, &settings()).unwrap(), CONFIG, Behaviour::default())
 }
 
-/// Checks that two servers on one store decide like one server.
+/// Checks that two servers with one store decide like one server.
 async fn decides(url: &str) {
     let servers = [at(url), at(url)];
     let ask = async |index: usize, descriptors| {
@@ -51,7 +51,8 @@ async fn decides(url: &str) {
         let response = ask(sent, vec![descriptor(p), descriptor(q)]).await;
         assert_eq!(is_ok(&response), sent <= 2, "{response:?}");
     }
-    // Two hits were charged, and two were refused. Refunding the refused hits has no effect.
+    // The policy `p` charged two hits and refused two. The first two refunds are for the refused
+    // hits, and change nothing.
     for (server, remaining) in [(0, 3), (1, 3), (0, 4), (1, 5), (0, 5)] {
         let response = ask(server, vec![refund(p, 1)]).await;
         assert_eq!(response.statuses[0].limit_remaining, remaining);
@@ -64,7 +65,7 @@ async fn decides(url: &str) {
 async fn counts_are_shared_in_a_redis() {
     let redis = Redis::start().await.unwrap();
     decides(&redis.url()).await;
-    // The keys of `p` are deleted, because everything was refunded.
+    // Redis has deleted the state of `p`, because all hits were refunded.
     let keys = redis.command(&["KEYS", "tidegate:*"]).await.unwrap();
     assert!(matches!(&keys, Reply::List(keys) if keys.len() == 4), "{keys:?}");
 }
@@ -92,7 +93,7 @@ async fn concurrent_requests_share_batches() {
     const REQUESTS: u32 = 200;
     let redis = Redis::start().await.unwrap();
     let server = Arc::new(at(&redis.url()));
-    // The first request loads the script.
+    // The first request loads the script, so that the count contains only the later calls.
     server.decide(&request("d", vec![descriptor(&[("b", "first")])])).await.unwrap();
     redis.command(&["CONFIG", "RESETSTAT"]).await.unwrap();
     let mut requests = JoinSet::new();
@@ -178,12 +179,12 @@ async fn a_store_that_is_down_is_answered_as_it_is_set() {
     let passes = async |descriptors| {
         is_ok(&shares.should_rate_limit(&request("d", descriptors)).await.unwrap())
     };
-    // A third of 3, of 9 and of 5. A third of 2 rounds down to 0.
+    // The server has a third of each limit, rounded down: 1 of 3, 3 of 9, 1 of 5, and 0 of 2.
     for (key, limit) in [("a", 1), ("b", 3), ("p", 1), ("q", 0)] {
         for sent in 1..=5 {
             assert_eq!(passes(vec![descriptor(&[(key, "share")])]).await, sent <= limit, "{key}");
         }
     }
-    // An error in the request is reported regardless of the setting.
+    // An invalid request is an error, regardless of the setting for errors of the store.
     assert!(allow.should_rate_limit(&request("", vec![])).await.is_err());
 }

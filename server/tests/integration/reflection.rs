@@ -1,4 +1,4 @@
-//! Reflection, with which tools such as grpcurl read the services of a server.
+//! Tests reflection, with which tools such as grpcurl read the services of a server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ use crate::grpc::server;
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const FILE: &str = "envoy/service/ratelimit/v3/rls.proto";
 
-/// Defines a client of one version of reflection. Both versions have the same messages.
+/// Defines a client for one version of the reflection protocol. Both versions have the same
+/// messages.
 macro_rules! client {
     ($version:ident) => {
         mod $version {
@@ -56,7 +57,7 @@ macro_rules! client {
                 files.file_descriptor_proto.into_iter().next().unwrap()
             }
 
-            /// Returns all files that a symbol needs, by name. grpcurl collects the same files.
+            /// Returns all files that a symbol needs, by name, as grpcurl collects them.
             pub(super) async fn files(
                 channel: &Channel,
                 symbol: &str,
@@ -81,7 +82,7 @@ macro_rules! client {
 client!(v1);
 client!(v1alpha);
 
-/// Builds all descriptors as a client does. Panics if a file or a type is missing.
+/// Builds the descriptors of the files as a client does. Panics if a file or a type is missing.
 fn pool(files: &BTreeMap<String, Vec<u8>>) -> DescriptorPool {
     let parsed = files.values().map(|bytes| FileDescriptorProto::decode(&bytes[..]).unwrap());
     let mut pool = DescriptorPool::new();
@@ -116,8 +117,7 @@ async fn each_service_has_a_file_whose_dependencies_are_served_too() {
         let found = pool.get_service_by_name(&service).unwrap();
         assert!(found.methods().next().is_some());
     }
-    // The descriptors must contain the fields for Envoy's refunds, because the server supports
-    // them.
+    // The server supports Envoy's refunds, so the descriptors must contain their fields.
     let files = v1::files(&server.channel, SERVICE).await;
     assert!(files.contains_key(FILE) && files.contains_key("google/protobuf/struct.proto"));
     let pool = pool(&files);
@@ -126,8 +126,7 @@ async fn each_service_has_a_file_whose_dependencies_are_served_too() {
     assert!(descriptor.get_field_by_name("is_negative_hits").is_some());
 }
 
-/// Returns the folder with the files from which `envoy-types` is generated. They are part of its
-/// package.
+/// Returns the folder `proto` of the package `envoy-types`, from which its code is generated.
 fn protos() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
@@ -141,8 +140,9 @@ fn protos() -> PathBuf {
     manifest.parent().unwrap().join("proto")
 }
 
-/// With `TIDEGATE_WRITE_DESCRIPTORS=1`, the test writes the file. This is necessary after an update
-/// of `envoy-types`.
+/// Checks that the stored descriptors are equal to the descriptors of `envoy-types`. After an
+/// update of `envoy-types`, run the test with `TIDEGATE_WRITE_DESCRIPTORS=1`, which writes the
+/// file.
 #[test]
 fn the_descriptors_are_those_of_the_messages_in_use() {
     let protos = protos();

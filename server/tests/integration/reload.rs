@@ -1,4 +1,4 @@
-//! Limits that are reloaded when their files change.
+//! Tests that limits are loaded again when their files change.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ const TWO: &str =
     "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 2}}]";
 
 impl Follower {
-    /// Follows a directory after `fill` has written its files.
+    /// Writes files with `fill`, loads their limits, and then follows the directory.
     async fn new(fill: impl Fn(&Path)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fill(directory.path());
@@ -54,7 +54,8 @@ impl Follower {
         self.directory.path().join(name)
     }
 
-    /// Waits for four intervals. The paused clock waits for the task that reads the directory.
+    /// Waits until the server has loaded all changes. Four intervals are enough, because the paused
+    /// clock stops while the server reads the directory.
     async fn settle(&self) {
         tokio::time::sleep(4 * INTERVAL).await;
     }
@@ -94,7 +95,7 @@ async fn g06_limits_follow_their_files_and_a_bad_one_changes_nothing() {
     assert!(reports[0].ends_with("a.yaml:2:16: config error, unknown key 'kye'"), "{reports:?}");
     assert_eq!(follower.limit().await, "1/DAY");
 
-    // The valid file is not in force either, because the other file is invalid.
+    // The limits in `b.yaml` are valid, but are not loaded because `a.yaml` is invalid.
     fs::write(follower.path("b.yaml"), "domain: e").unwrap();
     follower.settle().await;
     assert_eq!((follower.reports().len(), &*follower.limit().await), (1, "1/DAY"));

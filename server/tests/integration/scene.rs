@@ -1,4 +1,4 @@
-//! The limits of a server on a memory store with a fixed clock.
+//! Provides limits on a memory store with a fixed clock, and functions that send requests to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tidegate_server::envoy::decide::{Behaviour, DecideError, Decided, Decider, T
 use tidegate_server::envoy::request::{Entry, RateLimitDescriptor, RateLimitRequest};
 use tidegate_server::limits::config::{Config, ConfigError, ConfigFile, SameDomain};
 
-/// 2024-01-01T00:00:48Z, a Monday: 12 s before the end of a minute.
+/// The time of the clock: 2024-01-01T00:00:48Z, a Monday, 12 s before the end of a minute.
 pub(crate) const START: u64 = 1_704_067_248;
 
 pub(crate) struct Scene {
@@ -82,7 +82,7 @@ pub(crate) fn decider(store: Arc<dyn Store>, config: &str, behaviour: Behaviour)
     decider
 }
 
-/// Reads documents. Each document is treated as a separate file.
+/// Reads limits. The separator `---` divides the text into files.
 pub(crate) fn read(text: &str) -> Result<Config, ConfigError> {
     let files: Vec<ConfigFile> = text
         .split("\n---\n")
@@ -95,7 +95,7 @@ pub(crate) fn request(domain: &str, descriptors: Vec<RateLimitDescriptor>) -> Ra
     RateLimitRequest { domain: domain.to_owned().into(), descriptors, hits_addend: 0 }
 }
 
-/// Returns a request as the message type of a generated client.
+/// Converts a request to the message type of a generated client.
 pub(crate) fn message(request: &RateLimitRequest) -> Message {
     Message::decode(&*request.encode_to_vec()).unwrap()
 }
@@ -137,7 +137,7 @@ pub(crate) fn is_over(status: &DescriptorStatus) -> bool {
     status.code() == Code::OverLimit
 }
 
-/// Returns the limit as `requests/unit`, or an empty text if there is no limit.
+/// Returns a limit as a text such as `4/MINUTE`, or an empty text if there is no limit.
 pub(crate) fn limit(status: &DescriptorStatus) -> String {
     let limit = status.current_limit.as_ref();
     limit.map_or(String::new(), |limit| {

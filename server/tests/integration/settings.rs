@@ -1,4 +1,4 @@
-//! The settings of the program: the file, the variables, the flags, and the log.
+//! Tests the settings of the program: the file, the variables, the flags, and the log.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,6 @@ use crate::program::{program, serving, settings};
 
 const LIMIT: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 1/365d}]";
 
-/// Returns the exit code, standard output and standard error of a program.
 async fn run(program: &mut Command) -> (Option<i32>, String, String) {
     let output = timeout(Duration::from_secs(60), program.output()).await.unwrap().unwrap();
     let Output { status, stdout, stderr } = output;
@@ -21,7 +20,6 @@ async fn run(program: &mut Command) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// Returns the variables of envoyproxy/ratelimit, each with a value.
 fn variables() -> Vec<(&'static str, &'static str)> {
     let lines = include_str!("../ratelimit_variables.txt").lines();
     let lines = lines.filter(|line| !line.starts_with('#'));
@@ -58,7 +56,7 @@ async fn a_variable_that_turns_off_what_is_missing_here_causes_no_warning() {
     assert_eq!((code, &*stderr), (Some(0), ""));
 }
 
-/// Calls `visit` with each file of Rust in a directory.
+/// Calls `visit` with each Rust file in a directory and its subdirectories.
 fn sources(directory: &Path, visit: &mut dyn FnMut(&Path, &str)) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -72,7 +70,8 @@ fn sources(directory: &Path, visit: &mut dyn FnMut(&Path, &str)) {
 
 #[test]
 fn one_source_file_has_the_names_of_the_variables_of_envoyproxy_ratelimit() {
-    // `HOST` and `PORT` are words of other meanings, too.
+    // Names without an underscore, such as `HOST` and `PORT`, have other meanings in the sources
+    // too.
     let names: Vec<_> = variables().into_iter().map(|(name, _)| name).collect();
     let names: Vec<_> = names.into_iter().filter(|name| name.contains('_')).collect();
     let mut files = Vec::new();
@@ -85,7 +84,6 @@ fn one_source_file_has_the_names_of_the_variables_of_envoyproxy_ratelimit() {
     assert_eq!(files, ["ratelimit_env.rs"]);
 }
 
-/// Returns the line of a setting that `--print-settings` prints.
 async fn printed(program: &mut Command, key: &str) -> String {
     let (code, stdout, stderr) = run(program.arg("--print-settings")).await;
     assert_eq!(code, Some(0), "{stderr}");
@@ -325,7 +323,7 @@ async fn the_log_has_the_set_level_and_format() {
     let directory = tempfile::tempdir().unwrap();
     let config = "domain: d\ndescriptors: [{key: a, unit: day, policy: gcra 1/s}]";
     fs::write(directory.path().join("a.yaml"), config).unwrap();
-    // Each server warns of the limits before it prints its addresses.
+    // The key `unit` causes a warning, which the server logs before it prints its addresses.
     let first_line = async |variables: &[(&str, &str)], arguments: &[&str]| {
         let mut program = program();
         program.arg("--config").arg(directory.path()).args(arguments);

@@ -1,4 +1,4 @@
-//! Statistics under the names of envoyproxy/ratelimit.
+//! Tests statistics under the names of envoyproxy/ratelimit.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tidegate_core::DenyCache;
@@ -45,7 +45,8 @@ fn limits_are_counted_by_domain_and_keys() {
         ("rate_limit_within_limit", key_q, 4),
         ("rate_limit_shadow_mode", r#"{domain="d",key1="s"}"#, 1),
         ("rate_limit_total_hits", r#"{domain="d",key1="v_5"}"#, 1),
-        // Three limits fit before the limits with values.
+        // The statistics keep `MAX_KEYS` names. Three names were known before, so 13 of the
+        // `MAX_KEYS + 10` values are counted as `other`.
         ("rate_limit_total_hits", r#"{domain="other",key1="other"}"#, 13),
         ("should_rate_limit_error", r#"{err_type="service_error"}"#, 1),
         ("domain_not_found", "", 1),
@@ -72,7 +73,7 @@ fn b96_labels_are_whole_values_with_their_dots() {
             (1, &[("ip", "10.0.0.1")][..]),
             (2, &[("ip", "10.0.0.2")]),
             (3, &[("path", "/v1.0"), ("plan", "a.b")]),
-            // The names of these two limits in statistics are equal.
+            // With its keys joined by dots, this limit would have the name of the previous limit.
             (4, &[("path_/v1.0.plan", "a.b")]),
         ] {
             let request = request("shop.example", vec![hits(entries, count)]);

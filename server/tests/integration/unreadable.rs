@@ -1,4 +1,4 @@
-//! JSON texts that are not UTF-8. Requests with such texts are refused, counted and logged.
+//! Tests JSON with texts that are not UTF-8. The server refuses, counts and logs such requests.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::scene::{Scene, block_on};
 
 const CONFIG: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 1/365d}]";
 
-/// The parts of a body before and after a text, for `/json` and `/v1`.
+/// Routes, each with the parts of a body before and after a text.
 const BODIES: [(&str, &str, &str); 2] = [
     (
         "/json",
@@ -32,7 +32,7 @@ const BODIES: [(&str, &str, &str); 2] = [
     ("/v1/acquire", r#"{"policy": "fixed-window 1/365d", "subject": ""#, r#""}"#),
 ];
 
-/// Texts that are not UTF-8, and the reason of each refusal.
+/// Texts that are not UTF-8 or contain a lone surrogate, each with the reason of its refusal.
 const TEXTS: [(&[u8], &str); 6] = [
     (b"dave\xff", "is not UTF-8, which JSON requires"),
     (b"\xed\xa0\x80", "is not UTF-8, which JSON requires"),
@@ -42,7 +42,6 @@ const TEXTS: [(&[u8], &str); 6] = [
     (br"\ud800\u0041", "a surrogate, \\ud800 to \\udfff, must be one of a pair"),
 ];
 
-/// Sends a body, and returns the status and the body of the answer.
 async fn post(address: SocketAddr, path: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
@@ -86,7 +85,8 @@ fn b95_json_that_is_not_utf8_is_refused_and_counted() {
                         assert_eq!(status, 400, "{path}: {answer}");
                         assert!(answer.replace("\\\\", "\\").contains(why), "{path}: {answer}");
                     }
-                    // The same texts in valid JSON are decided.
+                    // The server decides valid JSON. Both texts are the same subject, so the second
+                    // request is refused.
                     for (text, status) in [("dave\u{ff}", 200), (r"dave\u00ff", 429)] {
                         let body = format!("{before}{text}{after}");
                         assert_eq!(post(address, path, body.as_bytes()).await.0, status, "{path}");
@@ -97,7 +97,8 @@ fn b95_json_that_is_not_utf8_is_refused_and_counted() {
                 _ = follow => {}
                 () = send => {}
             }
-            // The first request of each protocol is reported immediately.
+            // The server has reported only the first unreadable request of each of the two
+            // protocols.
             let reported = reported.into_inner().unwrap();
             assert_eq!(reported.len(), 2);
             let is_first = |reason: &String| reason.contains("is not UTF-8");

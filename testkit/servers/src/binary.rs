@@ -17,8 +17,9 @@ pub(super) struct Binary {
 }
 
 impl Binary {
-    /// Finds the server program: `path`, or else the program that the environment variable names,
-    /// or else `redis-server`.
+    /// Finds the server program. If `path` is set, it is the program. Otherwise, the program is the
+    /// value of the environment variable `TIDEGATE_REDIS_SERVER`, or `redis-server` if the variable
+    /// is not set.
     pub(super) fn find(path: Option<&Path>) -> Result<Self, Error> {
         let path = match path {
             Some(path) => path.to_owned(),

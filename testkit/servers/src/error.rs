@@ -1,10 +1,10 @@
-//! The error type of the module `servers`.
+//! The error type of this crate.
 
 use std::{error, fmt, io};
 
-/// The error that a server could not be started or reached, or that a command has failed.
+/// The error of a server that could not be started or reached, or of a command that has failed.
 ///
-/// The type has no variants to match, because a test that gets an error fails. The message says
+/// The type has no variants, because a test does not handle an error, but fails. The message says
 /// what to do. The `Debug` output contains the message and the cause, so that the panic message of
 /// `unwrap` is readable.
 pub struct Error {

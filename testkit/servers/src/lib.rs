@@ -1,5 +1,5 @@
-//! Real servers for tests. A test starts its servers, whose processes and files are removed after
-//! the test.
+//! Real servers for tests. Each test starts its own servers. After the test, the processes and
+//! files of these servers are removed.
 //!
 //! | type | contents |
 //! |---|---|
@@ -13,9 +13,9 @@
 //! environment variable `TIDEGATE_REDIS_SERVER` to its path. If the program is missing, each test
 //! that needs a server fails, and is not skipped.
 //!
-//! When a test ends, its servers end too, even if the test fails. The drop of a server kills its
-//! process and removes its directory before it returns. If the test panics, the directory is kept,
-//! and the end of the server's log is printed. If the test process dies without running
+//! When a test ends, its servers end too, even if the test fails. When the drop of a server
+//! returns, its process has ended and its directory is removed. If the test panics, the directory
+//! is kept, and the end of the server's log is printed. If the test process dies without running
 //! destructors, a small shell script cleans up. The script reads from a pipe of the test process,
 //! and notices when the pipe is closed.
 //!

@@ -15,8 +15,9 @@ use super::error::Error;
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 22_000;
 
-/// The next number of a count that starts at a random number. Therefore two servers of one process
-/// never try the same port, and two servers of different processes rarely try the same port.
+/// A counter that determines the next port to try. It starts at a random number. Therefore two
+/// servers of one process never try the same port, and two servers of different processes rarely
+/// do.
 static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
     let [low, high, ..] = RandomState::new().build_hasher().finish().to_le_bytes();
     AtomicU16::new(u16::from_le_bytes([low, high]))

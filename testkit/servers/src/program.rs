@@ -21,8 +21,8 @@ use super::watchdog::{State, Watchdog};
 pub struct Program(Watchdog);
 
 impl Program {
-    /// Starts the command that `prepare` returns. `prepare` receives the directory in which the
-    /// server will run, and is allowed to create files there. When `start` returns, the server is
+    /// Starts the command that `prepare` returns. The function `prepare` receives the directory in
+    /// which the server will run, and can create files there. When `start` returns, the server is
     /// not ready yet.
     pub fn start(
         prepare: impl FnOnce(&Path) -> std::io::Result<Vec<PathBuf>>,

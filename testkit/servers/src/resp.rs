@@ -1,5 +1,5 @@
-//! A minimal Redis client, with which tests control their servers without the client library under
-//! test.
+//! A minimal Redis client. Tests control their servers with this client, and not with the client
+//! library that they test.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The reply of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// No value: the key does not exist.
+    /// No value, for example because the key does not exist.
     Nil,
     /// A short text, such as `OK`.
     Status(String),

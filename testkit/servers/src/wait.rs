@@ -6,8 +6,8 @@ use super::error::Error;
 
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Polls `condition` until it returns a value. If `condition` returns no value `within` the given
-/// time, returns an error that contains the text `what`.
+/// Polls `condition` until it returns a value. If `condition` returns no value within the time
+/// `within`, returns an error that contains the text `what`.
 ///
 /// The function measures real time even if tokio's clock is paused, because the condition depends
 /// on other processes.
@@ -23,8 +23,8 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// assert_eq!(answer.unwrap(), "here");
 /// # });
 /// ```
-// The condition is a closure that returns a future, and not an `AsyncFnMut`. A caller that spawns
-// this function needs a `Send` future, and cannot require this of the futures of an `AsyncFnMut`.
+// The condition is not an `AsyncFnMut`, because this function could not require that its futures
+// are `Send`. A caller that spawns this function needs `Send` futures.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(
     within: Duration,
     what: &str,

@@ -31,8 +31,7 @@ pub(super) enum State {
 ///
 /// The watchdog is a shell script, because a script needs no unsafe code and works on every Unix.
 /// The parent-death signal of Linux does not suffice: the kernel sends it when the *thread* that
-/// started the server ends. A server that several tests share must live longer than the thread of
-/// the first test.
+/// started the server ends, but tests in other threads can still use the server.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     dir: PathBuf,
@@ -44,8 +43,9 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the shell. The shell will run `command` in the directory `dir` when `start` is
-    /// called. From now on, the shell owns `dir`, and removes `dir` at its end.
+    /// Starts the shell that runs the watchdog script. The shell runs `command` in the directory
+    /// `dir` when `start` is called. From now on, the shell owns `dir`, and removes `dir` at its
+    /// end.
     pub(super) fn new(dir: PathBuf, command: &[&Path]) -> Result<Self, Error> {
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "tidegate-watchdog"])
@@ -77,8 +77,8 @@ impl Watchdog {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the server, which must not be running. The state is `Idle` until the server's process
-    /// runs.
+    /// Starts the server, which must not be running already. The state is `Idle` until the server's
+    /// process runs.
     pub(super) fn start(&self) -> Result<(), Error> {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Idle;
         self.order("start")
@@ -141,7 +141,8 @@ impl Drop for Watchdog {
         if thread::panicking() {
             self.keep();
         }
-        // When the input of the shell is closed, the shell cleans up and ends.
+        // Close the input of the shell. The shell then kills the server, removes the directory of
+        // the server unless `keep` has marked it, and ends.
         self.orders.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let _ = self.shell.wait();
     }
@@ -152,7 +153,8 @@ pub(super) fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(TAIL)..].join("\n")
 }
 
-/// Updates the state by each event that the shell prints, until the shell ends.
+/// Reads the events that the shell prints, and updates the state after each event. Returns when the
+/// shell has ended.
 fn follow(events: impl BufRead, state: &Mutex<State>) {
     let set = |event: &str| {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,8 +14,8 @@ pub struct Admission {
     pub cost: u64,
 }
 
-/// Admissions of a simulation, in the order of time. The methods compute the maximum usage of a
-/// limit from the whole history, without the code of a limiter.
+/// The admissions of a simulation, ordered by time. The methods compute the usage of a limit from
+/// all admissions, and use no code of a limiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admissions(Vec<Admission>);
 
@@ -39,8 +39,8 @@ impl Admissions {
     }
 
     /// Returns the sum of the admitted costs in each window of the length `window`, up to the last
-    /// window with an admission. A simulation begins at midnight. If a day is a multiple of
-    /// `window`, these windows are therefore the windows of a fixed-window policy.
+    /// window with an admission. A simulation begins at midnight. So if a day is a multiple of
+    /// `window`, these windows are the windows of a fixed-window policy.
     #[must_use]
     pub fn in_windows(&self, window: Duration) -> Vec<u64> {
         let length = micros(window).max(1);
@@ -72,11 +72,12 @@ impl Admissions {
         max
     }
 
-    /// Returns the minimum burst `B` of a bucket that would admit all admissions: in any interval
-    /// of `t` seconds, at most `B + rate · t` was admitted.
+    /// Returns the smallest burst `B` with which a bucket that refills `rate` tokens per second
+    /// admits all these admissions: in any interval of `t` seconds, at most `B + rate · t` was
+    /// admitted.
     #[must_use]
     pub fn burst_above(&self, rate: u64) -> u64 {
-        // The debt of a bucket that is refilled at `rate`, in millionths of a token.
+        // The debt of a bucket that refills `rate` tokens per second, in millionths of a token.
         let (mut debt, mut last, mut max) = (0_u128, 0, 0);
         for admission in &self.0 {
             debt = debt.saturating_sub(u128::from(rate) * u128::from(admission.at - last));

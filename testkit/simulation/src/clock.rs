@@ -28,7 +28,8 @@ impl SimulatedClock {
         self.stepped.fetch_add(micros, SeqCst);
     }
 
-    /// Returns the error of the clock's rate, in millionths. It is negative if the clock runs slow.
+    /// Returns the error of the clock's rate, in millionths. A negative error means that the clock
+    /// runs slow.
     #[must_use]
     pub fn ppm(&self) -> i64 {
         self.ppm

@@ -13,7 +13,8 @@ use super::time::lock;
 /// The result of a request or a call, in the form that the ledger records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// The call was admitted. An operation that is always allowed, such as a refund, was executed.
+    /// The store admitted the call. For an operation that is always allowed, such as a refund, the
+    /// store executed the call.
     Admitted,
     /// The call was refused by the decision.
     Refused,
@@ -46,8 +47,8 @@ pub struct Request {
     pub cost: u64,
     /// The time at which the request was made.
     pub made_at: u64,
-    /// The time of the answer to the request, and the result. It is `None` if no answer arrived
-    /// before the node was killed or the simulation ended.
+    /// The time and the result of the answer, or `None` if no answer arrived before the node was
+    /// killed or the simulation ended.
     pub reply: Option<(u64, Reply)>,
     /// Whether the node's store answered immediately, without waiting for anything.
     pub is_immediate: bool,
@@ -75,7 +76,7 @@ pub struct SentCall {
     pub cost: u64,
     /// The time at which the call was sent.
     pub sent_at: u64,
-    /// The execution of the call by the server, or `None` if the call has not arrived.
+    /// The execution of the call by the server, or `None` if the server has not executed the call.
     pub executed: Option<Executed>,
     /// The fate of the call, as the node that sent the call sees it.
     pub fate: Fate,
@@ -102,8 +103,8 @@ pub enum Fate {
     Pending,
     /// An answer arrived at this time, possibly with the error of an unavailable server.
     Answered(u64),
-    /// No answer will arrive, because the call or the answer was lost or too late, or the node was
-    /// killed.
+    /// No answer will arrive: the call or its answer was lost, the answer was too late, or the node
+    /// was killed.
     Lost,
 }
 
@@ -258,16 +259,17 @@ pub(super) struct Book(Arc<Mutex<Entries>>);
 struct Entries {
     ledger: Ledger,
     numbers: HashMap<Vec<u8>, u32>,
-    /// The calls of each message, as a range of indices.
+    /// The calls of each message, as a range of indices into the calls of the ledger.
     messages: Vec<Range<usize>>,
-    /// The admissions by the server that have arrived at a node and are not yet matched with a
-    /// request: the time, and the number of the call.
+    /// The admissions by the server whose answers have arrived at a node, and which are not yet
+    /// matched with a request. An admission has the time of its execution and a number that
+    /// identifies its call.
     admitted: HashMap<RequestKey, BTreeSet<(u64, usize)>>,
 }
 
-/// The node, operation, subject and cost of a request. Requests with the same key cannot be
-/// distinguished, so an admission by the server is matched with any waiting request of the same
-/// key.
+/// The node, operation, subject and cost of a request. The ledger cannot distinguish requests with
+/// the same key. It therefore matches an admission by the server with any waiting request that has
+/// the same key.
 type RequestKey = (usize, Operation, u32, u64);
 
 impl Entries {

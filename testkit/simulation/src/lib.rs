@@ -45,8 +45,8 @@
 //! arrivals, the seeds of the hash tables in Tidegate's layers, and the pauses of waiting callers.
 //! A layer must read only the clock of its [`Host`]. It must not use other randomness, and must not
 //! depend on the order of a `HashMap` of the standard library. The store of the server must answer
-//! immediately. It must not be so full that it evicts states, because random hashes determine the
-//! evicted states.
+//! immediately. It must also have room for all states, because random hashes determine which states
+//! a full store evicts.
 //!
 //! # Stability
 //!

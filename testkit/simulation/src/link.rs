@@ -44,8 +44,8 @@ impl Link {
         self
     }
 
-    /// Makes this share of the messages slow. A slow message in one direction takes longer than
-    /// usual, up to `max`.
+    /// Makes this share of the messages slow. In each direction, the delay of a slow message is a
+    /// random time from the usual minimum to `max`.
     pub fn tail(mut self, share: Share, max: Duration) -> Self {
         self.tail = Some((share, micros(max)));
         self
@@ -87,8 +87,8 @@ impl Default for Link {
     }
 }
 
-/// The store at a node's end of its link. The store sends all calls to the server, and a test adds
-/// the layers under test to it. Clones share the link.
+/// The innermost store of a node, which sends all calls over the node's link to the server. A test
+/// adds the layers under test around this store. Clones share the link.
 ///
 /// If a caller is cancelled while its call is in flight, the server still executes the call, like a
 /// real server.

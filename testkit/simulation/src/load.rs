@@ -24,7 +24,7 @@ pub struct Load {
     policies: Vec<Policy>,
     operation: Operation,
     rate: u64,
-    /// The second rate, which alternates with `rate`, and the duration of each turn in
+    /// The second rate, which alternates with `rate`, and the time after which the rate changes, in
     /// microseconds.
     alternate: Option<(u64, u64)>,
     lasting: u64,
@@ -62,12 +62,13 @@ impl Load {
         self
     }
 
-    /// Sets a second rate. The rate of [`per_second`](Self::per_second) and the second rate apply
-    /// in turns of length `period`, beginning with the rate of `per_second`.
+    /// Sets a second rate. The load alternates between the rate of [`per_second`](Self::per_second)
+    /// and the second rate. It starts with the rate of `per_second`, and changes the rate after
+    /// each `period`.
     ///
     /// To test a layer with leases, use a low first rate and a high second rate. At the low rate,
-    /// the layer has unused budget when a window ends. At the high rate, the ledger shows whether
-    /// the layer wrongly adds this budget to the limit of the next window.
+    /// chunks have unspent cost when a window ends. At the high rate, the ledger shows whether the
+    /// layer wrongly uses this cost in the next window.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -82,8 +83,8 @@ impl Load {
         self
     }
 
-    /// Returns the rate at `time`, and the time at which this rate ends. Times are in nanoseconds
-    /// since the start of the load.
+    /// Returns the rate at `time`, and the time at which this rate ends. All times are in
+    /// nanoseconds since the start of the load.
     fn rate_at(&self, time: u64) -> (u64, u64) {
         let Some((other, period)) = self.alternate else { return (self.rate, u64::MAX) };
         let period = period.saturating_mul(1_000);
@@ -138,7 +139,7 @@ impl Load {
     }
 }
 
-/// A load that has been started. Awaiting this value waits for its end.
+/// A load that has been started. To wait for the end of the load, await this value.
 #[derive(Debug)]
 #[must_use = "a load ends when it is awaited or the simulation ends"]
 pub struct RunningLoad(JoinHandle<()>);
@@ -163,8 +164,8 @@ fn resume_panic(result: Result<(), tokio::task::JoinError>) {
 }
 
 impl<S: Store + 'static, D: Store + 'static> World<S, D> {
-    /// Runs a load to its end: until each request is answered, or the node of the request is
-    /// killed.
+    /// Runs a load to its end. The load ends when each request has been answered, or the node of
+    /// the request has been killed.
     pub async fn run(&self, load: Load) {
         self.start(load).await;
     }
@@ -200,7 +201,8 @@ fn next_arrival(load: &Load, nodes: u64, mut at: u64, random: &mut Random) -> u6
         let (rate, ends_at) = load.rate_at(at);
         let mean = nodes.saturating_mul(1_000_000_000) / rate;
         let next = at.saturating_add(random.exponential(mean));
-        // A Poisson process has no memory, so a new process can begin when the rate changes.
+        // In a Poisson process, the wait for the next arrival does not depend on earlier arrivals.
+        // So when the rate changes, the loop draws a new wait at the new rate.
         if next < ends_at || ends_at == u64::MAX || ends_at / 1_000 >= load.lasting {
             return next;
         }

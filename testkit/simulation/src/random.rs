@@ -27,7 +27,7 @@ impl Random {
 
     /// Returns a random number below `bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The result is at most `bound`, so that it fits into 64 bits.
+        // The upper 64 bits of this product of 128 bits always fit into a `u64`.
         u64::try_from((u128::from(self.number()) * u128::from(bound)) >> 64).unwrap_or(0)
     }
 

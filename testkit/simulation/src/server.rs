@@ -11,7 +11,7 @@ use tidegate_core::{
 
 use super::clock::SimulatedClock;
 
-/// The server of a simulation. The trait hides the type of its store.
+/// The server of a simulation. This trait hides the type of the server's store.
 pub(super) trait Server: fmt::Debug + Send + Sync {
     fn execute(&self, calls: &[OwnedCall]) -> Vec<Result<Decision, Error>>;
     fn is_away(&self) -> bool;

@@ -164,7 +164,8 @@ pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-/// Locks a mutex, even if it is poisoned, because any panic ends the simulation.
+/// Locks a mutex. Ignores that a panic has poisoned the mutex, because any panic ends the
+/// simulation.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -46,7 +46,7 @@ struct NodeInner<D> {
     killed: Notify,
 }
 
-/// The parts from which the store of a node is created.
+/// The number, the link and the clock of a node. A test creates the node's store from these parts.
 #[derive(Debug, Clone)]
 pub struct Host {
     pub(super) number: usize,
@@ -61,7 +61,8 @@ impl Host {
         self.number
     }
 
-    /// Returns the store that sends calls to the server. A test adds the layers under test to it.
+    /// Returns the store that sends calls to the server. A test adds the layers under test around
+    /// this store.
     #[must_use]
     pub fn link(&self) -> LinkStore {
         self.link.clone()
@@ -124,8 +125,8 @@ impl<S: Store, D: Store> World<S, D> {
         self.0.random.fork(number)
     }
 
-    /// Returns a number for the call of [`random`](Self::random) by a new load. The number differs
-    /// from the numbers of scenarios and nodes.
+    /// Returns the number that a new load passes to [`random`](Self::random). The number is at
+    /// least 2^40, so that it differs from the numbers that scenarios and nodes use.
     pub(super) fn next_number(&self) -> u64 {
         (1 << 40) + self.0.numbers.fetch_add(1, SeqCst)
     }
@@ -157,8 +158,8 @@ impl<D: Store> Node<D> {
         &self.0.clock
     }
 
-    /// Makes a request to the store of the node, which the ledger records. Returns `None` if the
-    /// node is killed before the answer arrives.
+    /// Makes a request to the store of the node. The ledger records the request. Returns `None` if
+    /// the node is killed before the answer arrives.
     pub async fn request(&self, call: Call<'_>) -> Option<Result<Decision, Error>> {
         let node = &*self.0;
         if self.is_killed() {
@@ -178,8 +179,8 @@ impl<D: Store> Node<D> {
         }
     }
 
-    /// Kills the node, like a process. The callers of the node end, the node sends no more
-    /// messages, and messages to the node are lost.
+    /// Kills the node, like a process that is killed. The node's requests get no answer, the node
+    /// sends no more messages, and messages to the node are lost.
     pub fn kill(&self) {
         self.0.is_killed.store(true, SeqCst);
         self.0.link.kill();
@@ -192,7 +193,8 @@ impl<D: Store> Node<D> {
         self.0.is_killed.load(SeqCst)
     }
 
-    /// Sets whether the node is cut off. All messages from and to a node that is cut off are lost.
+    /// Sets whether the node is cut off. A message from or to the node is lost if the node is cut
+    /// off when the message would arrive.
     pub fn set_cut_off(&self, is_cut_off: bool) {
         self.0.link.set_cut_off(is_cut_off);
     }

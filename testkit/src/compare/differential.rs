@@ -39,9 +39,9 @@ pub trait DifferentialStore: Send + 'static {
     /// Removes everything that the store contains.
     fn empty(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Returns how the clock moves in a run. By default, the clock moves forwards and back. The
-    /// core keeps all states. If your store drops recovered states, return [`ClockKind::Forwards`]:
-    /// after the clock steps back, its answers would differ from the answers of the core.
+    /// Returns how the clock moves in a run. By default, the clock moves forwards and back. If your
+    /// store drops recovered states, return [`ClockKind::Forwards`]. The core keeps all states, so
+    /// after the clock steps back, its answers would differ from the answers of your store.
     fn moves(_: Run) -> ClockKind {
         ClockKind::Jumping
     }
@@ -57,7 +57,7 @@ pub trait DifferentialStore: Send + 'static {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Run {
-    /// Calls with one charge, under a policy of this kind.
+    /// Calls with one charge, under a policy with this kind of algorithm.
     One(Kind),
     /// Calls with several charges to several policies.
     Several,
@@ -69,7 +69,7 @@ pub enum Run {
 }
 
 /// Executes random scenarios on all stores concurrently, until enough operations are executed. The
-/// stores must share no state. Several stores make the run faster, because the other stores
+/// stores must share no state. With several stores, the run is faster, because the other stores
 /// continue while one store waits for an answer from the network.
 ///
 /// # Panics
@@ -182,7 +182,7 @@ impl Replay {
         Ok(made)
     }
 
-    /// Searches for the smallest scenario that still fails, and returns its error.
+    /// Searches for the smallest scenario that still fails. Returns the error of this scenario.
     async fn smallest(
         self,
         store: &mut impl DifferentialStore,
@@ -212,7 +212,7 @@ impl Replay {
 ///
 /// The first argument is the name of the module. The second argument is an async function that
 /// opens the stores. The function returns any number of stores, which must share no state, and a
-/// guard that lives as long as the stores.
+/// guard. The test drops the guard at its end.
 #[macro_export]
 macro_rules! differential {
     ($module:ident, $open:expr) => {

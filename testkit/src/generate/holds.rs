@@ -33,7 +33,7 @@ impl fmt::Debug for HoldScenario {
 
 #[derive(Clone)]
 pub(crate) struct HoldStep {
-    /// The time before the call, in microseconds.
+    /// The time between the previous call and this call, in microseconds.
     pub(crate) passes: u64,
     pub(crate) does: HoldDoes,
     /// The id of the hold, from 0 to 2. If the operation does not name a hold, the id is ignored.
@@ -45,8 +45,8 @@ pub(crate) struct HoldStep {
     pub(crate) costs: Vec<Option<u64>>,
     /// Whether the last charge of the call is check-only.
     pub(crate) checks_last: bool,
-    /// Whether a call that names a hold has the same charges as the hold, at the costs `costs`.
-    /// Otherwise, `costs` alone determines the charges.
+    /// Whether a call that settles or extends a hold has the same charges as the hold, at the costs
+    /// `costs`. If it is `false`, the call charges each policy that has a cost in `costs`.
     pub(crate) fits: bool,
 }
 
@@ -64,8 +64,7 @@ impl fmt::Debug for HoldStep {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HoldDoes {
     Hold,
-    /// A "hold up to". The minimum of the operation is this number, or the smallest cost if that is
-    /// less.
+    /// A "hold up to". Its minimum is this number, but at most the smallest cost of the call.
     HoldUpTo(u64),
     Settle,
     SettleSoFar,
@@ -147,7 +146,7 @@ pub struct HoldCall<'s> {
 }
 
 impl HoldScenario {
-    /// Returns the calls of the scenario, in order.
+    /// Returns the calls of the scenario, in the order of the trace.
     #[must_use]
     pub fn calls(&self) -> Vec<HoldCall<'_>> {
         // The charges of the last hold under each id.

@@ -1,5 +1,5 @@
-//! Random policies. Most policies have such small numbers that traces reach every boundary. A few
-//! policies have numbers of any size.
+//! Random policies. Most policies have small numbers, so that a random trace reaches the limit and
+//! the end of a window often. A few policies have numbers of any size.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tidegate_core::{
     Algorithm, Concurrent, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket,
 };
 
-/// The kinds of algorithms. A token bucket that refills by intervals is a separate kind.
+/// The kinds of algorithms. A token bucket that refills by intervals has its own kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named as in tidegate_core")]
 #[non_exhaustive]
@@ -38,7 +38,8 @@ impl Kind {
     }
 }
 
-/// The numbers of an algorithm: limit or burst, count per period, and window or period in µs.
+/// The numbers of an algorithm: the limit or burst, the count per period, and the window or period
+/// in µs.
 #[derive(Debug, Clone, Copy)]
 struct Numbers {
     limit: u64,
@@ -46,8 +47,8 @@ struct Numbers {
     span: u64,
 }
 
-/// Returns a strategy for a policy of this kind, with this name. One in four policies blocks after
-/// a refusal, and one in eight is a shadow.
+/// Returns a strategy for a policy with this kind of algorithm and this name. One in four policies
+/// blocks after a denial, and one in eight is a shadow.
 pub fn policy(kind: Kind, name: &'static str) -> impl Strategy<Value = Policy> {
     (algorithm(kind), block(), prop::bool::weighted(0.125))
         .prop_map(move |(algorithm, block, shadow)| finish(name, algorithm, block, shadow))
@@ -75,8 +76,8 @@ pub fn several_policies() -> impl Strategy<Value = Vec<Policy>> {
     (any_policy("p"), any_policy("q"), any_policy("r")).prop_map(|(p, q, r)| vec![p, q, r])
 }
 
-/// Returns a strategy for two to four policies with the same name and different limits. Some of
-/// these policies also have another algorithm or window.
+/// Returns a strategy for two to four policies with the same name and random limits. Some of these
+/// policies also have another algorithm or window.
 pub fn related_policies(kind: Kind, name: &'static str) -> impl Strategy<Value = Vec<Policy>> {
     let one = (numbers(), variant());
     let related = (one, prop::collection::vec(change(), 1..4));
@@ -169,7 +170,8 @@ fn numbers() -> impl Strategy<Value = Numbers> {
     })
 }
 
-/// Returns a strategy for numbers of any size. Each length of a number in bits is equally likely.
+/// Returns a strategy for numbers of any size. Numbers with few bits are as frequent as numbers
+/// with many bits.
 fn any_size() -> impl Strategy<Value = u64> {
     (0..53_u32, any::<u64>()).prop_map(|(bits, number)| number >> (63 - bits))
 }
@@ -178,8 +180,8 @@ fn variant() -> impl Strategy<Value = (u8, u64)> {
     (0..3_u8, prop_oneof![1 => Just(0), 2 => 1..7_u64])
 }
 
-/// Builds an algorithm. Returns `None` if a number is 0 that must be at least 1. The last argument
-/// selects the start of a fixed window and the number of grains in the window of a sliding log.
+/// Builds an algorithm of the kind `kind`. The last argument selects the start of a fixed window
+/// and the number of grains in the window of a sliding log.
 fn build(kind: Kind, numbers: Numbers, (start, grains): (u8, u64)) -> Option<Algorithm> {
     let Numbers { limit, count, span } = numbers;
     let window = Duration::from_micros(span);

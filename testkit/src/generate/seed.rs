@@ -8,7 +8,8 @@ use crate::env;
 /// determine its numbers. A test with several generators gives each of them its own `stream`.
 #[must_use]
 pub fn seeded_rng(stream: u64) -> TestRng {
-    // The default algorithm is slow: without optimization, it takes as long as the rest of a test.
+    // The default algorithm of proptest is slow: in a debug build, it takes as long as the rest of
+    // a test.
     let rng_algorithm = RngAlgorithm::XorShift;
     let rng_seed = RngSeed::Fixed(env::seed() ^ (stream << 32));
     TestRunner::new(Config { rng_algorithm, rng_seed, ..Config::default() }).new_rng()

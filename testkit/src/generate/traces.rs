@@ -2,8 +2,8 @@
 //! which the answer changes, or a microsecond before or after this time.
 //!
 //! A step defines its time and its costs relative to the last answer of the store. For example, the
-//! time is a microsecond before `retry_after` is over, or the cost is `remaining` plus 1. So traces
-//! reach boundaries by design. The type [`Trace`] converts steps into calls.
+//! time is a microsecond before `retry_after` is over, or the cost is `remaining` plus 1. So a
+//! trace often makes a call exactly at a boundary. The type [`Trace`] converts steps into calls.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub enum ClockKind {
     Jumping,
 }
 
-/// Policies, subjects, and a trace of calls that charge them.
+/// Policies, subjects, and a trace of calls with these policies and subjects.
 ///
 /// The `Debug` output of a scenario is one line with `{:?}`, and fits on a screen with `{:#?}`.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub struct Scenario {
     pub subjects: Vec<(Bytes, Bytes)>,
     /// The time at which the trace starts, in microseconds since 1970.
     pub start: u64,
-    /// The steps of the trace, in order.
+    /// The steps of the trace, in the order of execution.
     pub steps: Vec<Step>,
 }
 
@@ -59,7 +59,7 @@ impl Scenario {
         let Step { passes, does, charges, checks_last } = step;
         let charges = charges.iter().map(|(policy, subject, cost)| {
             let (policies, subjects) = (self.policies.len(), self.subjects.len());
-            // `Index::index` panics if the list is empty.
+            // `Index::index` panics if its argument is 0.
             let (policy, subject) = (policy.index(policies.max(1)), subject.index(subjects.max(1)));
             format!("(policy {policy}, subject {subject}, {cost:?})")
         });
@@ -96,14 +96,15 @@ pub enum Passes {
     Nothing,
     /// The clock moves by this many microseconds, forwards or back.
     Micros(i64),
-    /// The clock moves to the end of the `retry_after` in the last answer, plus this many
+    /// The clock moves forwards by the `retry_after` of the last answer, plus this many
     /// microseconds.
     Retry(i64),
-    /// The clock moves to the end of the `reset_after` in the last answer, plus this many
+    /// The clock moves forwards by the longest `reset_after` in the last answer, plus this many
     /// microseconds.
     Reset(i64),
-    /// The clock moves to a multiple of the first policy's window or period, plus the microseconds
-    /// of the second number. The first number selects the multiple.
+    /// The clock moves to a multiple of the first policy's window or period. The first number
+    /// selects the multiple: 1 is the next multiple after the current time. The second number is
+    /// added in microseconds.
     Boundary(u64, i64),
 }
 
@@ -127,17 +128,17 @@ pub enum Does {
     Refund,
     /// A charge beyond the limit.
     Charge,
-    /// An "acquire up to". The minimum of the operation is the smallest cost minus this number, but
-    /// at least 1.
+    /// An "acquire up to". Its minimum is the smallest cost of the call minus this number, but at
+    /// least 1.
     AcquireUpTo(u64),
-    /// An undo of the charges that an earlier step has made.
+    /// An undo of the charges of an earlier acquire or reservation.
     Undo {
-        /// The number of steps with charges between the earlier step and the undo.
+        /// The number of acquires and reservations between the earlier step and the undo.
         ago: usize,
-        /// Whether the undo names the charges of the earlier step. Otherwise, the undo names the
-        /// charges of its own step.
+        /// Whether the undo names the charges of the earlier step. If it is `false`, the undo names
+        /// the charges of its own step.
         same: bool,
-        /// The time that the undo names is the time of the earlier step plus this many
+        /// The difference between the time that the undo names and the time of the earlier step, in
         /// microseconds.
         beside: i64,
     },
@@ -244,19 +245,19 @@ fn undo() -> impl Strategy<Value = Does> {
     (ago, same, beside).prop_map(|(ago, same, beside)| Does::Undo { ago, same, beside })
 }
 
-/// A scenario in progress: the time of the clock, and the last answer of the store.
+/// A scenario that is being executed: the time of the clock, and the last answer of the store.
 #[derive(Debug)]
 pub struct Trace<'s> {
     scenario: &'s Scenario,
     clock: ClockKind,
     now: u64,
     last: Option<Decision>,
-    /// The time and the charges of each earlier call that made charges.
+    /// The time and the charges of each earlier acquire and reservation.
     takes: Vec<(u64, Vec<Charge<'s>>)>,
 }
 
 impl<'s> Trace<'s> {
-    /// Creates a trace, the sequence of timed calls of `scenario`, before its first call.
+    /// Creates a trace of the calls of `scenario`, before its first call.
     #[must_use]
     pub fn new(scenario: &'s Scenario, clock: ClockKind) -> Self {
         Self { scenario, clock, now: scenario.start, last: None, takes: vec![] }

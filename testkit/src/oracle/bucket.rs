@@ -1,13 +1,15 @@
 //! The rules of a token bucket with continuous refill, and of GCRA.
 //!
-//! The debt is an exact fraction of tokens. The denominator of the fraction is the policy's period
-//! in microseconds, so that the numerator changes by a whole number in each microsecond.
+//! The oracle keeps the debt as an exact fraction of tokens. The denominator of the fraction is the
+//! policy's period in microseconds, so that the numerator changes by a whole number in each
+//! microsecond.
 
 use tidegate_core::Algorithm;
 
 use super::rules::{self, MAX_REPAY_TIME, Rules, Take, first, micros};
 
-/// The maximum debt of a bucket, in parts of a token.
+/// The maximum debt that a store can record, in parts of a token. A part is so small that each tick
+/// refills a whole number of parts.
 const MAX_PARTS: u128 = 1 << 52;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,10 +143,9 @@ impl Rules for Bucket {
         let rules::Past::Bucket(written) = past else {
             return None;
         };
-        // The time of a bucket moves in ticks and never back. If the time of `written` is earlier
-        // than the charge, it does not contain the charge. The tokens that were refilled between
-        // the charge and the last write have possibly repaid only this charge. So only the rest of
-        // the charge is undone.
+        // If the charge was made after the last write, the bucket does not contain the charge.
+        // Otherwise, the undo refunds at most the charge minus the tokens that were refilled
+        // between the charge and the last write.
         let time = written.time.div_ceil(self.tick) * self.tick;
         let since = time.checked_sub(self.on_grid(take.at))?;
         let refilled = u128::from(since) * u128::from(self.refill);

@@ -5,7 +5,7 @@ use tidegate_core::algorithm::fixed_window::Start;
 
 use super::rules::{self, MAX_COUNT, Rules, Take, micros};
 
-/// A window, and the sum of the costs that were charged in it.
+/// The end of a window, and the costs that were charged in the window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
     ends: u64,
@@ -25,8 +25,8 @@ impl Window {
         Self { limit: spec.limit(), window: micros(spec.window()), start: spec.start(), phase }
     }
 
-    /// Returns the current window of a key, or `None` if the recorded window has ended. A time
-    /// before the start of the recorded window belongs to this window too.
+    /// Returns the current window of a key, or `None` if the recorded window has ended. If the
+    /// clock has stepped back, the recorded window is still the current window.
     fn current(&self, past: &rules::Past, now: u64) -> Option<Past> {
         match past {
             rules::Past::FixedWindow(past) if now < past.ends => Some(past.clone()),
@@ -41,7 +41,7 @@ impl Window {
             // An anchored window starts with its first charge.
             _ => return now + self.window,
         };
-        // A window ends at each time for which `time + shift` is a multiple of the window.
+        // A window ends when `time + shift` is a multiple of the length of the window.
         ((now + shift) / self.window + 1) * self.window - shift
     }
 }
@@ -86,7 +86,8 @@ impl Rules for Window {
     ) -> Option<(rules::Past, u64)> {
         let current = self.current(past, now)?;
         let window = current.ends.saturating_sub(self.window)..current.ends;
-        // The charges of a window cannot be distinguished, so an undo has the effect of a refund.
+        // A fixed window does not record its charges separately, so an undo has the effect of a
+        // refund.
         window.contains(&take.at).then(|| self.refund(past, cost, now))
     }
 

@@ -1,4 +1,4 @@
-//! Holds of the oracle. A hold has the charges that were made under an id, and their settlement.
+//! The holds that the oracle knows. For each hold, the oracle keeps the charges and the settlement.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use super::refunds::KeyRefunds;
 use super::reply::Reply;
 use super::rules::{Take, micros};
 
-/// The key of a hold: the slot key of its first charge, and its id.
+/// The key of a hold: the slot key of its first charge (the tenant, or the subject without a
+/// tenant), and its id.
 pub(super) type HoldKey = (Vec<u8>, Vec<u8>);
 
 /// A charge without its cost: the policy, the tenant, the subject, and whether the charge is
@@ -248,8 +249,8 @@ impl Hold {
         }
     }
 
-    /// Lets the hold lapse. Its unspent part under each policy with `refund-lapsed` is refunded as
-    /// of the time of the lapse, by the function `change`.
+    /// Lets the hold lapse. For each charge under a policy with `refund-lapsed`, calls `change` to
+    /// refund the unspent part. `change` returns the refunded amount.
     pub(super) fn lapse(&mut self, mut change: impl FnMut(&Charge<'_>, Change) -> u64) {
         let refund = |(place, charge): (usize, &HeldCharge)| {
             let (policy, tenant, subject, _) = charge;

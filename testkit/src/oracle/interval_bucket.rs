@@ -26,8 +26,8 @@ impl IntervalBucket {
         Self { capacity: spec.capacity(), refill: spec.refill(), period: micros(spec.period()) }
     }
 
-    /// Returns the past of the key after the refills of all periods that have ended, or `None` if
-    /// the bucket is full.
+    /// Returns the debt of the bucket after the refills of all periods that have ended by `now`, or
+    /// `None` if the bucket is full.
     fn refilled(&self, past: &rules::Past, now: u64) -> Option<Past> {
         let rules::Past::IntervalBucket(past) = past else {
             return None;
@@ -89,10 +89,10 @@ impl Rules for IntervalBucket {
             return None;
         };
         if take.at >= written.anchor + self.period {
-            return None; // This past does not contain the charge.
+            return None; // No charge can be later than the last write.
         }
-        // At the end of each period between the charge and the last write, the bucket was refilled.
-        // The search counts these periods, from the last period backwards.
+        // The bucket was refilled at the end of each period since the charge. The search counts
+        // these periods backwards from the last write.
         let began = |periods: u64| written.anchor.saturating_sub(periods * self.period);
         let periods =
             first(0, written.anchor / self.period + 1, |periods| began(periods) <= take.at);

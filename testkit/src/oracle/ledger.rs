@@ -1,4 +1,4 @@
-//! The execution of a whole call by the oracle, on the history of each state of the call.
+//! The oracle's execution of a whole call, from the recorded charges of each state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::reply::{Reply, ReplyVerdict};
 use super::rules::{self, Past, Take, rules_of};
 use super::{Key, rules::micros};
 
-/// The records of the keys of a call. A fresh key has the record `None`.
+/// The records of the states that a call uses, by key. A key without a state has the record `None`.
 pub(super) type Ledger = BTreeMap<Key, Option<Record>>;
 
 /// Returns the key of a charge's state. Policies with the same name share a state if their
@@ -61,8 +61,8 @@ pub(super) fn execute_valid(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> R
         }
         Operation::Undo { at } => {
             let before = ledger.clone();
-            // If several charges have the same key, the undone amount of the key is divided among
-            // these charges, in their order.
+            // If several charges have the same key, the oracle undoes them together, and divides
+            // the undone amount among these charges in their order.
             let mut undone: BTreeMap<Key, u64> = BTreeMap::new();
             for charge in &charges {
                 let amount = undo(ledger, &before, &charges, charge, at.as_micros(), now);
@@ -101,7 +101,7 @@ pub(super) fn execute_valid(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> R
             }
             look(ledger, &charges, now)
         }
-        // The oracle does not know the operation, so no answer to the call is accepted.
+        // The oracle does not know this operation, so it accepts no answer.
         _ => Reply::Error(vec![]),
     }
 }
@@ -173,7 +173,8 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
 struct Opinion {
     cost: u64,
     outcome: Outcome,
-    /// The time until the cost fits, if blocks are ignored. It is `None` if the cost never fits.
+    /// The time until the cost fits into the limit, regardless of blocks, or `None` if the cost
+    /// never fits.
     wait: Option<u64>,
 }
 
@@ -220,8 +221,8 @@ fn acquire(
         || charges.iter().zip(&opinions).filter(|(charge, _)| !charge.policy.is_shadow());
     let allowed = enforced().all(|(_, opinion)| opinion.outcome == Outcome::Allowed);
     for (charge, opinion) in charges.iter().zip(&opinions) {
-        // The new record is computed from the record before the call. So two charges with the same
-        // key write the same new record.
+        // The new record of a key depends on the record before the call and on the sum of the costs
+        // for the key. So two charges with the same key write the same new record.
         let mut record = record_of(&before, charge);
         match (opinion.outcome, charge.policy.block_duration()) {
             _ if opinion.cost == 0 => continue,
@@ -291,7 +292,7 @@ fn peek(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
     report(ledger, charges, &opinions, Duration::ZERO, now)
 }
 
-/// Returns the reply to a peek in which all costs are 0.
+/// Returns the reply to a peek at these charges with costs of 0.
 pub(super) fn look(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
     let charges: Vec<_> = charges.iter().map(|charge| charge.cost(0)).collect();
     peek(ledger, &charges, now)
@@ -308,8 +309,9 @@ fn refund(ledger: &mut Ledger, charge: &Charge<'_>, now: u64) -> u64 {
     amount
 }
 
-/// Undoes the charges to one key, and returns the undone amount. The new record is computed from
-/// the record before the call, so two charges with the same key write the same new record.
+/// Undoes the charges to one key, and returns the undone amount. The function computes the new
+/// record from the record before the call, so that two charges with the same key write the same new
+/// record.
 fn undo(
     ledger: &mut Ledger,
     before: &Ledger,
@@ -320,7 +322,7 @@ fn undo(
 ) -> u64 {
     let cost = cost_of(charges, charge);
     if cost == 0 || cost > charge.policy.limit() || charge.is_check_only {
-        return 0; // The store never admits such a charge, so there is nothing to undo.
+        return 0; // No store makes a check-only charge, or a charge of 0 or above the limit.
     }
     let record = record_of(before, charge);
     let past = record.past_under(charge, now);
@@ -337,7 +339,8 @@ pub(super) fn settle(ledger: &mut Ledger, charge: &Charge<'_>, change: Change, n
     match change {
         Change::Nothing => 0,
         Change::Charge(cost) => {
-            // Even a charge that was check-only in the hold is charged by the settlement.
+            // If the actual cost exceeds the held amount, the settlement charges the difference,
+            // even if the charge was check-only in the hold.
             let charge = Charge::new(charge.policy, charge.subject).tenant(charge.tenant);
             overcharge(ledger, &charge.cost(cost), now)
         }
@@ -353,7 +356,7 @@ pub(super) fn settle(ledger: &mut Ledger, charge: &Charge<'_>, change: Change, n
     }
 }
 
-/// The change that the settlement of a hold makes to a key.
+/// The change that the settlement or the lapse of a hold makes to a key.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change {
     Nothing,
@@ -373,8 +376,8 @@ fn report(
         let (rules, past) = (rules_of(charge), record.past_under(charge, now));
         let (policy, limit) = (charge.policy, charge.policy.limit());
         let blocked = record.blocked_until.saturating_sub(now);
-        // Until the next write, the past of a key ends at the time that the policy of the last
-        // write determined.
+        // A state recovers at the time that the policy of its last write determines, even if
+        // another policy now reads the state.
         let ends_after = match past {
             Past::Nothing => 0,
             _ => record.recovers_at.saturating_sub(now),

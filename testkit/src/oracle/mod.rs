@@ -1,13 +1,13 @@
-//! The oracle: a slow and obvious second implementation of the decisions. It shares no code with
-//! the algorithms of the core.
+//! The oracle: a slow second implementation of the decisions, which is easy to check. It shares no
+//! code with the algorithms of the core.
 //!
 //! The oracle reads only the settings of a policy and its tick. It keeps every cost separately, and
 //! keeps fractions of tokens as exact fractions. The core computes the following values, but the
 //! oracle finds them by search:
 //!
 //! * `remaining` is the largest cost that fits into the limit.
-//! * `retry_after` is the time until the cost fits into the limit for the first time.
-//! * `reset_after` is the time until the state cannot be distinguished from a fresh state.
+//! * `retry_after` is the shortest wait after which the cost fits into the limit.
+//! * `reset_after` is the time until the store decides as if the state did not exist.
 //!
 //! | file | contents |
 //! |---|---|
@@ -47,8 +47,8 @@ use crate::show;
 /// The key of a state: the policy's name and shape, the tenant, and the subject.
 type Key = (String, Vec<u8>, Vec<u8>);
 
-/// Predicts every answer of a store that starts empty and receives only the calls that the oracle
-/// sees.
+/// An oracle predicts every answer of a store that starts empty and receives only the calls that
+/// the oracle sees.
 ///
 /// When a state has recovered by the store's clock, the store is allowed to drop the state or to
 /// keep it. If the clock then steps back, a dropped state and a kept state lead to different
@@ -72,13 +72,13 @@ type Key = (String, Vec<u8>, Vec<u8>);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Oracle {
-    /// The possible records of each key: at least one, without duplicates. A fresh key has the
-    /// record `None`.
+    /// The possible records of each state, by key: at least one, without duplicates. `None` means
+    /// that the state does not exist.
     keys: BTreeMap<Key, Vec<Option<Record>>>,
     holds: BTreeMap<HoldKey, Hold>,
-    /// The refunds that have possibly refunded a hold, by key.
+    /// For each key, the refunds that have possibly refunded a hold.
     refunds: BTreeMap<Key, KeyRefunds>,
-    /// The number of changes to holds so far.
+    /// The number of changes to holds so far. It orders holds that lapse at the same time.
     turns: u64,
 }
 
@@ -98,7 +98,7 @@ impl Oracle {
     }
 
     /// Checks that `answer` is a correct answer to `call` at the time `now`. Then removes the
-    /// possible states that contradict the answer.
+    /// possible records that contradict the answer.
     ///
     /// # Errors
     ///
@@ -113,8 +113,9 @@ impl Oracle {
         self.check_reply(call, now, &Reply::from_answer(answer), |reply| reply)
     }
 
-    /// Checks an answer like [`check`](Self::check), but ignores the times in verdicts. A store is
-    /// allowed to return shorter times if open holds will lapse and be refunded.
+    /// Checks an answer like [`check`](Self::check), but ignores the times in verdicts. Such a time
+    /// is allowed to be shorter than the oracle expects, if open holds will lapse and be refunded
+    /// before.
     ///
     /// # Errors
     ///
@@ -196,8 +197,9 @@ impl Oracle {
             .collect()
     }
 
-    /// Returns the unspent part of the holds on the state of each charge of a peek. The result is
-    /// empty if no policy of the peek records holds in its states.
+    /// Returns the unspent part of the holds on the state of each charge of a peek. Returns an
+    /// empty list if no policy of the peek has `refund-lapsed`, because only such a policy records
+    /// its holds in its states.
     fn unspent(&self, call: &Call<'_>) -> Vec<Option<u64>> {
         let knows = |charge: &Charge<'_>| charge.policy.refunds_lapsed();
         if call.operation != Operation::Peek || !call.charges.iter().any(|charge| knows(&charge)) {
@@ -217,8 +219,8 @@ impl Oracle {
         self.holds.values().any(|hold| hold.is_known_on(&key, now))
     }
 
-    /// Lets all holds lapse whose time is over at `now`. Each hold is refunded as of the time of
-    /// its lapse.
+    /// Lets all holds lapse whose time is over at `now`. Refunds each hold by the amount that a
+    /// refund at the time of its lapse would refund.
     fn lapse(&mut self, now: u64) {
         let Self { keys, holds, refunds, .. } = self;
         loop {
@@ -252,8 +254,9 @@ impl Oracle {
             for (charge, amount) in call.charges.iter().zip(amounts) {
                 let key = ledger::key_of(&charge);
                 let is_any_open = self.holds.values().any(|hold| hold.is_open_on(&key));
-                // A refund of the whole debt possibly includes a fraction of a token, which the
-                // amount in whole tokens does not show.
+                // A refund of a bucket's whole debt can include a fraction of a token, which the
+                // amount in the answer omits. So the oracle records one token more than this
+                // amount.
                 let has_part = *amount < charge.cost
                     && !charge.is_check_only
                     && matches!(charge.policy.algorithm(), Algorithm::TokenBucket(spec) if !spec.is_by_interval());
@@ -286,8 +289,8 @@ impl Oracle {
     }
 }
 
-/// Adds the records that a key can have after the time `now`, because a store can then drop the
-/// recovered parts of each record.
+/// Adds the records that a key can have at the time `now`. A store is allowed to drop the recovered
+/// parts of a record, so the record without these parts is possible too.
 fn forget(pasts: &mut Vec<Option<Record>>, now: u64) {
     let forgotten: Vec<_> =
         pasts.iter().flatten().flat_map(|record| record.possibly_forgotten(now)).collect();

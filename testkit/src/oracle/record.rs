@@ -1,4 +1,4 @@
-//! The record of one key: its past charges, its block, and the policy of its last write.
+//! The record of one state: its past charges, its block, and the policy of its last write.
 
 use tidegate_core::{Charge, Policy};
 
@@ -20,7 +20,7 @@ impl Record {
     }
 
     /// Returns the past charges, converted to the policy of `charge`. Returns [`Past::Nothing`] if
-    /// they have recovered under the policy of the last write.
+    /// the charges have recovered under the policy of the last write.
     pub(super) fn past_under(&self, charge: &Charge<'_>, now: u64) -> Past {
         let (older, newer) = (&self.policy, charge.policy);
         if self.recovers_at <= now {
@@ -51,8 +51,8 @@ impl Record {
         self.past == Past::Nothing && self.blocked_until == 0
     }
 
-    /// Returns the possible records after the store's clock has shown `now`. The store can drop
-    /// past charges that have recovered, and a block that is over.
+    /// Returns the records that are possible after the store's clock has shown `now`. The store may
+    /// have dropped past charges that have recovered, and a block that is over.
     pub(super) fn possibly_forgotten(&self, now: u64) -> Vec<Option<Self>> {
         let mut forgotten = vec![self.clone()];
         if self.recovers_at <= now {

@@ -1,13 +1,13 @@
 //! Refunds of states that have holds. A refund does not name a charge, so it possibly refunds a
-//! hold. When the hold is later settled or lapses, the same amount must not be refunded again.
+//! hold. When the store later settles the hold or lets it lapse, it must not refund the same amount
+//! again.
 
 use tidegate_core::Charge;
 
 use super::ledger::{self, Change, Ledger};
 use super::rules::Take;
 
-/// The refunds of one state since its holds were made, without the amounts that were already
-/// deducted from a hold.
+/// The refunds of one state that were not yet deducted from the refund of a hold.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Refunds {
     amount: u64,
@@ -21,9 +21,9 @@ impl Refunds {
         }
     }
 
-    /// Applies the change that a settlement or a lapse of a hold makes to a key. Refunds that were
-    /// executed after the hold was made are deducted from the refund of the hold. Each refund is
-    /// deducted once.
+    /// Applies the change that a settlement or a lapse of a hold makes to a key. If the change
+    /// refunds a part of the hold, this function deducts the refunds that were executed since the
+    /// hold was made. It deducts each refund once.
     pub(super) fn settle(
         &mut self,
         ledger: &mut Ledger,
@@ -47,21 +47,21 @@ impl Refunds {
     }
 }
 
-/// The refunds of one state that are deducted from the holds on the state. Refunds for holds under
-/// policies with `refund-lapsed` are counted separately.
+/// The refunds of one state that must be deducted when one of its holds is refunded. Holds under
+/// policies with `refund-lapsed` have their own sum.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KeyRefunds {
     /// The refunds that were executed while a hold under a policy with `refund-lapsed` was open.
-    /// When such a hold is made on a state without other recorded holds, these refunds are removed.
+    /// The sum starts at 0 when such a hold is made and the state records no other hold.
     pub(super) lapsing: Refunds,
-    /// The refunds since the first hold without `refund-lapsed` was made. A store does not record
-    /// such holds in the state, and knows only the time at which all of them will have expired.
+    /// The refunds since the first hold under a policy without `refund-lapsed` was made. For such
+    /// holds, a store records only the time at which all of them will have expired.
     pub(super) others: Refunds,
     others_end_at: u64,
 }
 
 impl KeyRefunds {
-    /// Returns the refunds that are deducted from the holds of a charge.
+    /// Returns the refunds that are deducted when a hold on the state of `charge` is refunded.
     pub(super) fn for_holds_of(&mut self, charge: &Charge<'_>) -> &mut Refunds {
         if charge.policy.refunds_lapsed() { &mut self.lapsing } else { &mut self.others }
     }

@@ -1,4 +1,4 @@
-//! The reply, which is an answer in a form that can be compared.
+//! A reply: an answer in a form that can be compared with an expected answer.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::show;
 /// An answer of a store, or an answer that the oracle expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// An error. The answer of a store has exactly one kind. If the oracle expects an error, any of
-    /// these kinds is correct.
+    /// The kinds of an error. The answer of a store has exactly one kind. If the oracle expects an
+    /// error, the store may return any of these kinds.
     Error(Vec<ErrorKind>),
     Decision {
         allowed: bool,

@@ -1,5 +1,5 @@
-//! The trait that each algorithm of the oracle implements, and the searches that replace the
-//! arithmetic of the core.
+//! The trait that each algorithm of the oracle implements, and the searches with which the oracle
+//! finds the values that the core computes.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use tidegate_core::{Algorithm, Charge};
 
 use super::{bucket, concurrent, fixed_window, interval_bucket, sliding_counter, sliding_log};
 
-/// The maximum of a count or a debt, in units.
+/// The maximum cost that a state can count.
 pub(super) const MAX_COUNT: u64 = 1 << 52;
 
 /// The maximum time in which a debt is repaid, in microseconds.
 pub(super) const MAX_REPAY_TIME: u64 = 1 << 51;
 
-/// The past of a key: the charges on the key that the algorithm still needs, in the form of the
-/// algorithm.
+/// The past of a state: the charges that still affect decisions, in the form that the algorithm
+/// needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Past {
-    /// The past of a fresh key.
+    /// No charge affects decisions.
     Nothing,
     FixedWindow(fixed_window::Past),
     SlidingLog(sliding_log::Past),
@@ -29,37 +29,35 @@ pub(super) enum Past {
 
 /// The rules of an algorithm, with the settings of one policy.
 pub(super) trait Rules: fmt::Debug {
-    /// Returns `true` if `cost` fits into the limit at the time `now`. A cost that fits also fits
-    /// at each later time, while the past does not change. Each smaller cost also fits.
+    /// Returns `true` if `cost` fits into the limit at the time `now`. If a cost fits, it also fits
+    /// at each later time with the same `past`, and each smaller cost fits too.
     fn fits(&self, past: &Past, cost: u64, now: u64) -> bool;
 
-    /// Returns the past of the key after `cost` is charged.
+    /// Returns `past` after `cost` is charged at the time `now`.
     fn take(&self, past: &Past, cost: u64, now: u64) -> Past;
 
     /// Returns the maximum amount that can be charged beyond the limit.
     fn room(&self, past: &Past, now: u64) -> u64;
 
-    /// Returns the past of the key after `cost` is charged beyond the limit. The cost must be at
-    /// most [`room`](Self::room).
+    /// Returns `past` after `cost` is charged beyond the limit. The cost must be at most
+    /// [`room`](Self::room).
     fn charge(&self, past: &Past, cost: u64, now: u64) -> Past {
         self.take(past, cost, now)
     }
 
-    /// Returns the past of the key after `cost` is refunded, and the refunded amount in whole
-    /// units.
+    /// Refunds `cost`. Returns `past` after the refund, and the refunded amount in whole units.
     fn refund(&self, past: &Past, cost: u64, now: u64) -> (Past, u64);
 
     /// Undoes `cost` of the charge `take`, but at most the part of the charge that still counts.
-    /// Returns the past of the key after the undo, and the undone amount in whole units. Returns
-    /// `None` if no part of the charge counts any more.
+    /// Returns `past` after the undo, and the undone amount in whole units. Returns `None` if no
+    /// part of the charge counts any more.
     fn undo(&self, past: &Past, cost: u64, take: Take, now: u64) -> Option<(Past, u64)>;
 
-    /// Returns the first time at which the charges of the past have no effect on decisions any
-    /// more.
+    /// Returns the first time at which the charges in `past` have no effect on decisions any more.
     fn recovers_at(&self, past: &Past) -> u64;
 
     /// Returns `true` if a reservation of `cost` is possible: the algorithm is a bucket, and can
-    /// store the debt with `cost` exactly.
+    /// store its debt exactly after the charge of `cost`.
     fn can_book(&self, past: &Past, cost: u64, now: u64) -> bool {
         let _ = (past, cost, now);
         false
@@ -87,14 +85,14 @@ pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
     }
 }
 
-/// Returns the largest cost up to `limit` that fits. Returns 0 if a cost of 1 does not fit.
+/// Returns the largest cost that fits into `limit`, or 0 if a cost of 1 does not fit.
 pub(super) fn remaining(rules: &dyn Rules, past: &Past, limit: u64, now: u64) -> u64 {
     // The search finds the smallest cost that does not fit, which is from 1 to `limit + 1`.
     first(1, limit.saturating_add(1), |cost| cost > limit || !rules.fits(past, cost, now)) - 1
 }
 
-/// Returns the shortest wait after which `cost` fits. Returns `None` if `cost` never fits, because
-/// it exceeds `limit`.
+/// Returns the shortest wait after which `cost` fits into `limit`. Returns `None` if `cost` never
+/// fits, because it exceeds `limit`.
 pub(super) fn wait(rules: &dyn Rules, past: &Past, limit: u64, cost: u64, now: u64) -> Option<u64> {
     if cost > limit {
         return None;
@@ -106,7 +104,7 @@ pub(super) fn wait(rules: &dyn Rules, past: &Past, limit: u64, cost: u64, now: u
 }
 
 /// Returns the first number in `from..=to` for which a condition is true. The condition must be
-/// true for `to`, and for every number above a number for which it is true.
+/// true for `to`. If it is true for a number, it must also be true for each greater number.
 pub(super) fn first(from: u64, to: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     let (mut from, mut to) = (from, to);
     while from < to {

@@ -1,5 +1,6 @@
-//! The rules of a sliding counter. The cost of the current window counts fully. The cost of the
-//! previous window counts by the fraction of this window that is less than one window before `now`.
+//! The rules of a sliding counter. The cost of the current window counts fully, and the cost of the
+//! previous window counts in part. For example, when a quarter of the current window has passed,
+//! three quarters of the previous window's cost count.
 
 use tidegate_core::SlidingCounter;
 
@@ -24,8 +25,8 @@ impl Counter {
         Self { limit: spec.limit(), window: micros(spec.window()), tick }
     }
 
-    /// Returns the past of the key, with the window of `now` as the current window. Returns `None`
-    /// if no cost counts any more.
+    /// Returns the costs of the windows that are the current and the previous window at `now`, or
+    /// `None` if no cost counts any more.
     fn rolled(&self, past: &rules::Past, now: u64) -> Option<Past> {
         let rules::Past::SlidingCounter(past) = past else {
             return None;
@@ -43,8 +44,8 @@ impl Rules for Counter {
         let Some(past) = self.rolled(past, now) else {
             return cost <= self.limit;
         };
-        // All times are in ticks. If `now` is before the start of the window, the start of the
-        // window is used.
+        // The window and the elapsed time are in ticks. If the clock has stepped back to before the
+        // window, the elapsed time is 0.
         let window = u128::from(self.window / self.tick);
         let start = past.ends - self.window;
         let elapsed = u128::from(now.saturating_sub(start) / self.tick);

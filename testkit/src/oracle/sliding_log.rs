@@ -1,4 +1,4 @@
-//! The rules of a sliding log: the costs of the last window are at most the limit.
+//! The rules of a sliding log: the sum of the costs in the last window is at most the limit.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use tidegate_core::SlidingLog;
 
 use super::rules::{self, MAX_COUNT, Rules, Take, micros};
 
-/// The admitted requests that were not pruned, oldest first. Each request has the time at which it
-/// counts, and its cost.
+/// The admitted requests that the log still contains, oldest first. Each request has the time at
+/// which it counts, and its cost.
 pub(super) type Past = Vec<(u64, u64)>;
 
 /// The number of newest records among which an undo searches for its charge. All requests that
@@ -79,9 +79,9 @@ impl Rules for Log {
         u64::try_from(u128::from(MAX_COUNT).saturating_sub(taken)).unwrap_or(0)
     }
 
-    /// Charges `cost` beyond the limit. A log keeps a limited number of different times: as many as
-    /// admitted requests can have. If the log already has this many times, the requests with the
-    /// newest time are moved to `now`.
+    /// Charges `cost` beyond the limit. The number of different times in a log is bounded, for
+    /// example by 5 at a limit of 5. If there is no room for a new time, the requests with the
+    /// newest time get the time `now`.
     fn charge(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
         let mut log = self.counting(past, now);
         let stamp = self.stamp(self.effective(past, now));

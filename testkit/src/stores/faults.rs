@@ -33,8 +33,9 @@ pub type FaultyStore<S> = Layered<Faults, S>;
 
 /// A [`Layer`] whose calls fail according to a plan.
 ///
-/// Each fault of the plan applies to one call, in order. After the last fault, no call fails. In a
-/// batch, each call uses its own fault of the plan.
+/// The first fault of the plan applies to the first call, the second fault to the second call, and
+/// so on. After the last fault, no call fails. In a batch, each call uses its own fault of the
+/// plan.
 ///
 /// ```
 /// use tidegate_core::{Call, Charge, ErrorKind, ManualClock, Store, StoreExt};
@@ -153,7 +154,7 @@ impl<S: Store> Layer<S> for Faults {
     }
 }
 
-/// Returns a strategy for plans. The number of faults in a plan is in the range `calls`.
+/// Returns a strategy for plans of faults. The number of faults in a plan is in the range `calls`.
 pub fn plan(calls: Range<usize>) -> impl Strategy<Value = Vec<Fault>> {
     let before = prop::sample::select(vec![
         ErrorKind::ReadOnly,
@@ -166,8 +167,8 @@ pub fn plan(calls: Range<usize>) -> impl Strategy<Value = Vec<Fault>> {
     let fault = prop_oneof![
         3 => Just(Fault::None),
         1 => before.prop_map(Fault::Before),
-        // An error that does not say whether the call was charged can occur before or after the
-        // store executes the call.
+        // Some errors do not say whether the call was charged. Such an error can occur before or
+        // after the store executes the call.
         1 => after.clone().prop_map(Fault::Before),
         1 => after.prop_map(Fault::After),
         1 => Just(Fault::Late),

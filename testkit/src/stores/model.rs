@@ -22,7 +22,8 @@ pub struct ModelStore {
     drops_recovered: bool,
 }
 
-/// The contents of the store: the records by key, and the recorded calls by slot key and id.
+/// The contents of the store: the records by key, and the recorded calls by slot key (the tenant,
+/// or the subject without a tenant) and id.
 #[derive(Debug, Default)]
 struct Stored {
     records: BTreeMap<Key, Record>,
@@ -63,7 +64,7 @@ impl ModelStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Stored> {
-        // A panic of a caller poisons the lock, but the records are still valid, because the engine
+        // A panic of a caller poisons the lock, but leaves the records valid, because the engine
         // fails only before it writes.
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,8 +74,8 @@ impl Store for ModelStore {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let mut stored = self.lock();
         let now = self.clock.now();
-        // The clock stands still at the last representable time. A record can recover after this
-        // time, so no record is dropped.
+        // A record can recover after `Timestamp::MAX`, the last time that the clock can show. So at
+        // this last time, the store drops no record.
         if self.drops_recovered && now < Timestamp::MAX {
             stored.records.retain(|_, record| record.recovers_at().is_none_or(|at| at > now));
             stored.calls.retain(|_, known| known.expires_at_micros > now.as_micros());

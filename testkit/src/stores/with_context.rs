@@ -37,8 +37,8 @@ impl<S: Store, T: fmt::Debug + Send + Sync> Layer<S> for Context<T> {
     }
 }
 
-/// Decides the calls of a batch one after another with a [`Layer`], for layers that treat the calls
-/// of a batch like single calls.
+/// Decides the calls of a batch one after another, for a [`Layer`] that treats them like single
+/// calls.
 pub fn decide_one_by_one<'a, L: Layer<S>, S: Store>(
     layer: &'a L,
     inner: &'a S,

@@ -8,8 +8,8 @@ use super::fixture::Fixture;
 use super::harness::{case, each, each_case, policy};
 use super::report::{check, check_eq};
 
-/// Without defect B01, a denial leaves the store unchanged, byte for byte, and does not lengthen
-/// the wait.
+/// Without defect B01, a denial leaves the store unchanged, byte for byte, and the wait of the
+/// subject does not become longer.
 pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 4).await;
@@ -19,8 +19,8 @@ pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
             let _ = harness.refused(&policy, 2).await;
         }
         check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-        // A denial writes nothing under a key without a state, and nothing under a key whose
-        // records have expired.
+        // A denial also writes nothing under a key without a state, or under a key whose records
+        // have expired.
         let other = Charge::new(&policy, "other");
         let denied = harness.ask(Operation::Acquire, &[other.cost(6)]).await;
         check!(denied.is_denied());
@@ -34,10 +34,11 @@ pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Rule 2 of the design: a peek, a cost of 0 and a call that fails write nothing.
+/// Checks that a peek, a cost of 0 and a call that fails write nothing.
 pub(super) fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
-        // The shadow policy shares the state of `policy`, but the two policies are not equal.
+        // The shadow policy `twin` shares the state of `policy`. A call that charges both is an
+        // error, because the two policies are not equal.
         let twin = policy.clone().shadow();
         for used in [0, 3] {
             harness.does(Operation::Acquire, &policy, used).await;
@@ -155,7 +156,7 @@ pub(super) fn b06_a_refund_stops_at_full_and_creates_nothing<F: Fixture>(fixture
     });
 }
 
-/// Without defect B07, a subject in debt is admitted nothing until the debt is repaid.
+/// Without defect B07, a store admits no request of a subject in debt until the debt is repaid.
 pub(super) fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/1ms burst 2", "p: token-bucket 1/1ms burst 2 by-interval"] {
         case(fixture, async |harness| {
@@ -178,8 +179,8 @@ pub(super) fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Without defect B08, an admitted request is charged exactly its cost. A request is admitted as a
-/// whole, or not at all.
+/// Without defect B08, an admitted request is charged exactly its cost. A request is never admitted
+/// in part.
 pub(super) fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 2).await;
@@ -192,7 +193,7 @@ pub(super) fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Without defect B09, after a bucket with 9.5 tokens is charged 9, it contains 0.5 tokens.
+/// Without defect B09, a bucket with 9.5 tokens contains 0.5 tokens after a charge of 9.
 pub(super) fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/1s burst 10", "p: gcra 1/1s burst 10"] {
         case(fixture, async |harness| {

@@ -1,5 +1,5 @@
-//! Properties of concurrent callers. While the clock stands still, the admitted amounts are exact,
-//! and all calls end.
+//! Properties of concurrent callers. The clock stands still. The store must admit exactly the
+//! limit, and all calls must end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use super::report::{check_eq, fail};
 /// Runs `callers` tasks that start together and make `calls` calls each. Returns the number of
 /// admitted calls.
 ///
-/// The closure receives the number of the caller and the number of the call. It returns the
-/// operation and the charges of this call.
+/// The closure `request` receives the number of the caller and the number of the call. It returns
+/// the operation and the charges of this call.
 async fn race<S: Store + 'static>(
     store: &Arc<S>,
     callers: usize,
@@ -71,7 +71,7 @@ fn shared<F: Fixture>(
     policy: &Policy,
     check: impl AsyncFnOnce(&Arc<F::Store>, &Harness<'_, F>),
 ) {
-    // The threads share only the store. The guard stays in the harness.
+    // The callers get the store, but not its guard. The harness keeps the guard.
     threads(fixture, async |harness| {
         harness.needs(policy);
         check(&harness.store, harness).await;
@@ -86,8 +86,8 @@ fn check_admitted(policy: &Policy, admitted: u64, limit: u64) {
     }
 }
 
-/// 64 callers concurrently charge one key. Without defect B24, all their calls end, and the store
-/// counts them exactly.
+/// 64 callers concurrently charge one subject. Without defect B24, all their calls end, and the
+/// store counts them exactly.
 pub(super) fn b24_sixty_four_callers_on_one_key_are_counted_exactly<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, &policy, async |store, _| {
@@ -114,8 +114,8 @@ pub(super) fn b25_of_a_hundred_callers_five_pass<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Without defect B26, the store counts concurrent calls exactly, even if the state of their key
-/// has just expired.
+/// Without defect B26, the store counts concurrent calls exactly, even if their state has just
+/// expired.
 pub(super) fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: &F) {
     for policy in each() {
         shared(fixture, &policy, async |store, harness| {
@@ -130,7 +130,7 @@ pub(super) fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: 
     }
 }
 
-/// If concurrent callers charge several keys, each key admits exactly its limit.
+/// Checks that concurrent callers of several subjects get exactly the limit of each subject.
 pub(super) fn callers_on_several_keys_are_counted_exactly<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, &policy, async |store, _| {
@@ -144,8 +144,8 @@ pub(super) fn callers_on_several_keys_are_counted_exactly<F: Fixture>(fixture: &
     }
 }
 
-/// Concurrent calls that charge the same keys in opposite orders are counted exactly, and do not
-/// deadlock.
+/// Checks that concurrent calls that charge the same keys in opposite orders are counted exactly,
+/// and do not deadlock.
 pub(super) fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, &policy, async |store, harness| {
@@ -179,7 +179,8 @@ pub(super) fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: 
     }
 }
 
-/// Concurrent acquires and refunds lose no amount, and create none.
+/// Checks that concurrent acquires and refunds add up. No acquire and no refund is lost or counted
+/// twice.
 pub(super) fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, &policy, async |store, harness| {
@@ -195,8 +196,8 @@ pub(super) fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) 
     }
 }
 
-/// Checks that the longest of several concurrent blocks applies, regardless of the order of the
-/// calls. The operation is "block at least".
+/// Checks that after several concurrent calls of "block at least", the longest block applies,
+/// regardless of the order of the calls.
 pub(super) fn the_longest_of_concurrent_blocks_holds<F: Fixture>(fixture: &F) {
     for policy in each() {
         shared(fixture, &policy, async |store, harness| {
@@ -221,7 +222,7 @@ pub(super) fn the_longest_of_concurrent_blocks_holds<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Concurrent reservations get different places in the bucket's queue, one after another.
+/// Checks that concurrent reservations get different places in the bucket's queue.
 pub(super) fn concurrent_reservations_get_places_of_their_own<F: Fixture>(fixture: &F) {
     let bucket = policy("p: token-bucket 1/1ms burst 1");
     shared(fixture, &bucket, async |store, _| {

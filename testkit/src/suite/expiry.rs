@@ -14,7 +14,8 @@ use crate::generate::{confusable_pair, hostile_subject};
 /// Without defects B11 and B15, a verdict contains the time at which the state will have recovered.
 /// This time is not later than the policy allows.
 ///
-/// The tests of each store also check that the store drops the state by this time.
+/// This property checks only the verdict. The tests of each store also check that the store drops
+/// the state in time.
 pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         for step in 0..30 {
@@ -27,8 +28,8 @@ pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixtu
     });
 }
 
-/// Without defect B12, even if a state recovers within a microsecond, the second call of the same
-/// instant counts the charge of the first call.
+/// Without defect B12, the second of two calls at the same instant counts the charge of the first
+/// call, even if the state recovers within a microsecond.
 pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 1000000/1s burst 1",
@@ -43,7 +44,8 @@ pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
         case(fixture, async |harness| {
             let policy = policy(text);
             for step in 0..50 {
-                // The steps are 2 µs apart, because a sliding counter needs two windows to recover.
+                // Each step must begin with a recovered state. The steps are 2 µs apart, because a
+                // sliding counter needs two windows to recover.
                 harness.at(step * 2);
                 harness.take(&policy, 1).await;
                 let _ = harness.refused(&policy, 1).await;
@@ -52,8 +54,8 @@ pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Without defect B13, a state counts until it cannot be distinguished from a fresh state, and no
-/// longer (rule 5 of the design).
+/// Checks that a state recovers exactly when the `reset_after` of a verdict ends, and not 1 µs
+/// earlier. Without defect B13 (a TTL that is too short), a store keeps the state until then.
 pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: &F) {
     for policy in each() {
         for (used, at) in [(1, 0), (5, 0), (3, 7), (5, 9)] {
@@ -88,8 +90,7 @@ pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: 
     });
 }
 
-/// Rule 5 of the design: a fresh, a recovered and a reset state return the same answers to all
-/// later calls.
+/// Checks that a fresh, a recovered and a reset state return the same answers to all later calls.
 pub(super) fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &F) {
     for policy in each() {
         for at in [40, 43] {
@@ -107,8 +108,8 @@ pub(super) fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &
                     for subject in ["fresh", "recovered", "reset"] {
                         answers.push(harness.ask(Operation::Acquire, &[charge(subject)]).await);
                     }
-                    // Each subject has its own phase, so that the answers for different subjects
-                    // differ.
+                    // Under a phased policy, the windows of different subjects end at different
+                    // times, so the answers for these subjects differ.
                     if !policy.to_string().contains("phased") {
                         check_eq!(
                             answers[0],
@@ -169,8 +170,8 @@ pub(super) fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Without defect B17, different policies have different states. This is true even if the texts of
-/// policy, tenant and subject are equal when they are joined.
+/// Without defect B17, different policies have different states. For example, the policy `a` with
+/// the subject `b.c` and the policy `a.b` with the subject `c` share no state.
 pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let keys: [(&str, &[u8], &[u8]); 21] = [
@@ -230,8 +231,8 @@ pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Without defect B19, a reset removes the state and the block of the named subject, and nothing of
-/// other subjects.
+/// Without defect B19, a reset removes the state and the block of the named subject, and changes
+/// nothing for other subjects.
 pub(super) fn b19_a_reset_is_of_one_subject<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = |subject| [Charge::new(&policy, subject).cost(5)];

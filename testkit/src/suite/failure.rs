@@ -13,8 +13,8 @@ use super::report::{check, check_eq};
 use crate::stores::faults::Faults;
 use crate::stores::faults::{Fault, FaultyStore, plan};
 
-/// Without defect B42, a call is charged at most once, regardless of the faults. A call with an
-/// error that is definitely not charged is never charged.
+/// Without defect B42, a call is charged at most once, regardless of the faults. A call is never
+/// charged if its error says that it was definitely not charged.
 pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F) {
     cases(fixture, plan(1..30), async |harness, plan| {
         let faulty = Arc::clone(&harness.store).layer(Faults::new(plan.clone()));
@@ -23,8 +23,8 @@ pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F)
         let (mut min, mut max) = (0, 0);
         for fault in plan {
             let mut answer = limiter.acquire("s");
-            // If the answer is late, it arrives only after `deliver`. So the caller drops its
-            // future and does not wait.
+            // A late answer arrives only after `deliver`, so the caller drops the future of the
+            // answer and does not wait.
             let charged = match unless_late(limiter.store(), &mut answer).await {
                 Some(Ok(decision)) if decision.is_allowed() => (1, 1),
                 Some(Err(error)) if error.kind().is_definitely_not_charged() => (0, 0),
@@ -57,8 +57,8 @@ async fn unless_late<T>(faulty: &FaultyStore<impl Store>, answer: &mut Answer<'_
         match polled {
             Poll::Ready(answer) => return Some(answer),
             Poll::Pending if faulty.as_layer().in_flight() > kept_back => return None,
-            // If the store lives on a server, the answer of the store arrives only after the
-            // runtime has polled the socket.
+            // The answer of a store on a server arrives only after the runtime has polled the
+            // socket.
             Poll::Pending => tokio::task::yield_now().await,
         }
     }
@@ -85,8 +85,8 @@ pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture:
     }
 }
 
-/// Without defect B44, a call is not admitted before its answer arrives. A decision of the store
-/// itself is not marked as degraded.
+/// Without defect B44, a call is not admitted before its answer arrives. A decision that the store
+/// made itself is not marked as degraded.
 pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let log = harness.hourly("p", 1, "");

@@ -13,7 +13,7 @@ use crate::generate::ClockKind;
 /// A fixture opens the stores that the suite tests, and reads the contents of the stores.
 ///
 /// For most stores, a closure is enough: see [`fixture`](crate::fixture()). Implement this trait
-/// for a store that lives on a server, or that is opened asynchronously. The method `open` is
+/// for a store that runs on a server, or that is opened asynchronously. The method `open` is
 /// allowed to wait. It returns the store and a guard, which the suite keeps until the case is over.
 ///
 /// ```
@@ -94,9 +94,9 @@ pub trait Fixture {
     /// Returns the directory for the seeds of failing random cases, one file per property. When a
     /// property runs again, it tries the stored seeds first. Commit the files.
     ///
-    /// The default is the directory `proptest-regressions/conformance` in the package under test.
-    /// Cargo sets a variable with the path of this package. The default is `None` if the variable
-    /// `PROPTEST_DISABLE_FAILURE_PERSISTENCE` is set.
+    /// The default is the directory `proptest-regressions/conformance` in the package under test,
+    /// whose path is in Cargo's variable `CARGO_MANIFEST_DIR`. The default is `None` if the
+    /// variable `PROPTEST_DISABLE_FAILURE_PERSISTENCE` is set.
     fn regressions(&self) -> Option<PathBuf> {
         if std::env::var_os("PROPTEST_DISABLE_FAILURE_PERSISTENCE").is_some() {
             return None;
@@ -109,9 +109,9 @@ pub trait Fixture {
     /// the clock moves forwards and back.
     ///
     /// Return `Forwards` for a store that charges one state, and refunds this charge if another
-    /// state refuses. Such a store writes the current time to the first state even if the call is
-    /// refused. If the clock then steps back, the first state is already refilled up to the later
-    /// time. A store that writes nothing on a refusal does not have this problem.
+    /// state refuses. A refused call then refills the first state up to the current time. If the
+    /// clock steps back after this, decisions would differ from a store that writes nothing on a
+    /// refusal.
     fn moves_with_several(&self) -> ClockKind {
         ClockKind::Jumping
     }

@@ -57,8 +57,8 @@ pub(super) fn each() -> impl Iterator<Item = Policy> {
     EACH.iter().map(|text| policy(text))
 }
 
-/// Policies of different algorithms that make the same decisions while the clock stands still. `N`
-/// stands for a limit.
+/// Policies of different algorithms that make the same decisions while the clock stands still. The
+/// test replaces `N` by a limit.
 const ALIKE: [&str; 6] = [
     "sliding-log N/1h",
     "fixed-window N/1h anchored",
@@ -105,8 +105,8 @@ impl<'f, F: Fixture> Harness<'f, F> {
         Self { store: Arc::new(store), clock, calls: RefCell::default(), fixture, _guard: guard }
     }
 
-    /// Opens a second store that shares the states of this store, as another process would. Returns
-    /// this store if the fixture cannot open a second store.
+    /// Opens a second store that shares the states of the first store, as another process would.
+    /// Returns the first store if the fixture cannot open a second store.
     pub(super) async fn store_in_another_process(&self) -> Arc<F::Store> {
         let another = self.fixture.open_again(&self.store, self.clock.clone()).await;
         another.map_or_else(|| Arc::clone(&self.store), Arc::new)
@@ -138,8 +138,8 @@ impl<'f, F: Fixture> Harness<'f, F> {
         unless_unsupported(answer)
     }
 
-    /// Returns a policy that admits at most `limit` per hour, by the first algorithm of `ALIKE`
-    /// that the store supports. The text of the policy ends with `more`.
+    /// Returns a policy that admits at most `limit` per hour. Its algorithm is the first one in
+    /// `ALIKE` that the store supports. The text of the policy ends with `more`.
     pub(super) fn hourly(&self, name: &str, limit: u64, more: &str) -> Policy {
         let texts = ALIKE.map(|text| text.replace('N', &limit.to_string()));
         let mut policies = texts.iter().map(|text| policy(&format!("{name}: {text}{more}")));
@@ -213,13 +213,13 @@ impl<'f, F: Fixture> Harness<'f, F> {
         self.ask(Operation::Acquire, &[charge]).await
     }
 
-    /// Acquires for the subject "s". The store must admit the call.
+    /// Acquires `cost` for the subject "s". Fails the property if the store refuses the call.
     pub(super) async fn take(&self, policy: &Policy, cost: u64) {
         let decision = self.acquire(policy, cost).await;
         check!(decision.is_allowed(), "`{policy}` must admit a cost of {cost}");
     }
 
-    /// Acquires for the subject "s". The store must refuse the call.
+    /// Acquires `cost` for the subject "s". Fails the property if the store admits the call.
     pub(super) async fn refused(&self, policy: &Policy, cost: u64) -> Decision {
         let decision = self.acquire(policy, cost).await;
         check!(decision.is_denied(), "`{policy}` must refuse a cost of {cost}");
@@ -286,8 +286,8 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
         ..Config::default()
     };
     let result = TestRunner::new(config).run(&inputs, |input| {
-        // If the store has supported none of the drawn policies so far, the store probably supports
-        // no policy of the strategy. So no further store is opened.
+        // If many cases were rejected and none has run, the store probably supports no policy of
+        // the strategy. So the remaining cases are rejected without opening a store.
         if held.get() == 0 && rejected.get() > cases {
             return Err(TestCaseError::reject("not supported"));
         }

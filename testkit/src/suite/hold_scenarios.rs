@@ -25,7 +25,7 @@ fn must<T>(answer: Result<T, Error>) -> T {
         .unwrap_or_else(|error| fail(&format!("a call must not fail: {error}")))
 }
 
-/// Creates a limiter as another process would: with its own copy of each policy, parsed from the
+/// Creates a limiter like another process does: with its own copy of each policy, parsed from the
 /// policy's text.
 fn limiter<S: Store>(store: S, policies: &[&Policy]) -> Limiter<S> {
     let parsed = policies.iter().map(|policy| match policy.to_string().parse() {
@@ -75,8 +75,8 @@ async fn hold_concurrently<S: Store + 'static>(
     holds.await.into_iter().filter_map(|hold| must(hold).into_ticket().ok()).collect()
 }
 
-/// Concurrent holds of several processes never exceed any of several limits. A later hold can use
-/// the amount that the settlement of an earlier hold has refunded.
+/// Checks that the concurrent holds of two processes exceed neither of two limits. A later hold can
+/// use the amount that the settlement of an earlier hold has refunded.
 pub(super) fn concurrent_holds_never_exceed_the_limit<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
         let (policy, larger) = (harness.hourly("p", 100, ""), harness.hourly("day", 400, ""));
@@ -85,7 +85,7 @@ pub(super) fn concurrent_holds_never_exceed_the_limit<F: Fixture>(fixture: &F) {
             [Arc::clone(&harness.store), other].map(|store| limiter(store, &[&policy, &larger]));
         let mut used = 0;
         for (round, callers, cost, admitted, actual) in [
-            (0, 5, 100, 1, 0),  // the case of LiteLLM; its request used nothing
+            (0, 5, 100, 1, 0),  // This is the scenario of LiteLLM#18730. The actual cost is 0.
             (1, 32, 30, 3, 20), // 60 are used in total
             (2, 5, 41, 0, 0),
             (3, 32, 10, 4, 10), // 100 are used in total
@@ -108,8 +108,8 @@ pub(super) fn concurrent_holds_never_exceed_the_limit<F: Fixture>(fixture: &F) {
     });
 }
 
-/// If one process makes holds, a process that starts later sees these holds, and can settle, extend
-/// and cancel them.
+/// Checks that a process that starts later can settle, extend and cancel the holds that another
+/// process has made.
 pub(super) fn holds_are_settled_through_any_limiter<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.needs(&policy);
@@ -144,8 +144,8 @@ pub(super) fn a_lost_settlement_stays_charged_and_ends_by_itself<F: Fixture>(fix
         let _ = harness.refused(&policy, 2).await;
         harness.at(40);
         check_eq!(harness.remaining(&policy).await, 5, "{policy}");
-        // The hold is settled after its state has recovered, so the settlement does not refund the
-        // newer charge.
+        // The test settles the hold after the charge of the hold has recovered. So the settlement
+        // must not refund the newer charge.
         harness.take(&policy, 3).await;
         check_eq!(settle(&limiter, &lost, 1).await.given_back("p"), 0, "{policy}");
         check_eq!(harness.remaining(&policy).await, 2, "{policy}");
@@ -179,7 +179,8 @@ pub(super) fn a_late_settlement_charges_the_difference_once<F: Fixture>(fixture:
 
 /// Checks that a settlement of a sliding log refunds an estimate only if its record is among the
 /// newest 128 records. If the record is older, the settlement refunds nothing, and reports that the
-/// hold is out of reach. A log with a grain has fewer records.
+/// hold is out of reach. A log with a grain has fewer records, because the requests of one grain
+/// share a record.
 pub(super) fn a_settlement_says_if_its_hold_is_out_of_reach<F: Fixture>(fixture: &F) {
     for (text, newer, is_out_of_reach) in [
         ("p: sliding-log 500/1h", 127, false),
@@ -209,8 +210,8 @@ pub(super) fn a_settlement_says_if_its_hold_is_out_of_reach<F: Fixture>(fixture:
         });
     }
     case(fixture, async |harness| {
-        // After the window of an estimate has ended, the estimate is not charged any more, and the
-        // settlement does not report that the hold is out of reach.
+        // One window after the hold, the estimate does not count any more, so there is nothing to
+        // refund. The settlement therefore does not report that the hold is out of reach.
         let policy = super::harness::policy("p: sliding-log 500/1ms");
         let limiter = limiter(Arc::clone(&harness.store), &[&policy]);
         let request = limiter.subject("s").cost(4);
@@ -227,8 +228,8 @@ pub(super) fn a_settlement_says_if_its_hold_is_out_of_reach<F: Fixture>(fixture:
     });
 }
 
-/// Checks that a repeated settlement charges once, even if the first answer was lost. A repeated
-/// settlement with other costs is an error.
+/// Checks that a repeated settlement charges once, even if the first answer was lost. If the costs
+/// of the repeated settlement differ, it is an error.
 pub(super) fn a_repeated_settlement_charges_once<F: Fixture>(fixture: &F) {
     for policy in each() {
         for (actual, remaining) in [(0, 5), (1, 4), (4, 1), (7, 0)] {
@@ -258,8 +259,8 @@ pub(super) fn a_repeated_settlement_charges_once<F: Fixture>(fixture: &F) {
     }
 }
 
-/// While the store is down, a hold fails and charges nothing, and a settlement fails and settles
-/// nothing. The caller can repeat both calls later.
+/// Checks that while the store is down, a hold fails and charges nothing, and a settlement fails
+/// and settles nothing. The caller can repeat both calls later.
 pub(super) fn an_outage_admits_no_hold_and_settles_none<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 100, "");

@@ -76,7 +76,7 @@ pub(super) fn holds_of_several_charges_are_decided_as_by_the_oracle<F: Fixture>(
 }
 
 /// Checks that the store decides a random trace of holds under policies with `refund-lapsed` like
-/// the oracle. The oracle refunds a hold at the time of its lapse.
+/// the oracle, which refunds a hold at the time of its lapse.
 pub(super) fn lapses_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let any = |name| {
         let policy = (any_policy(name), prop::bool::weighted(0.8));
@@ -98,8 +98,9 @@ pub(super) fn lapses_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Under a policy with `refund-lapsed`, the unspent part of a lapsed hold is refunded. The store is
-/// allowed to execute the refund later, with the result of a refund at the time of the lapse.
+/// Checks that the unspent part of a lapsed hold is refunded under a policy with `refund-lapsed`.
+/// The store is allowed to execute the refund later, but the result must be the same as of a refund
+/// at the time of the lapse.
 pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F) {
     for text in [
         "p: fixed-window 9/1h refund-lapsed",
@@ -109,8 +110,10 @@ pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F)
         "p: token-bucket 9/1h refund-lapsed",
         "p: token-bucket 9/1h by-interval refund-lapsed",
     ] {
-        // Each case has an optional cost at which the hold is settled, and the remaining amount
-        // after the settlement.
+        // The hold has a cost of 5. A used cost of 1 is reported, and then the hold lapses. Each
+        // case has the actual cost of a later settlement (`None` without a settlement), and the
+        // remaining amount. A settlement at 0 also refunds the reported 1, so the test adds 1 to
+        // the remaining amount.
         for (actual, remaining) in
             [(None, 8), (Some(0), 8), (Some(1), 8), (Some(3), 6), (Some(9), 0)]
         {
@@ -174,8 +177,8 @@ pub(super) fn a_wait_counts_on_what_will_lapse<F: Fixture>(fixture: &F) {
     });
 }
 
-/// If a policy records its holds in its states, a peek returns the unspent part of the holds, even
-/// after lost answers. No other call returns the unspent part.
+/// Checks that a peek returns the unspent part of the holds under a policy with `refund-lapsed`,
+/// even after lost answers. No other call returns the unspent part.
 pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
     let texts = [
         "p: fixed-window 60/1h",
@@ -299,8 +302,8 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
         1 => cost.prop_map(Shared::Refund),
         1 => Just(Shared::Reset),
     ];
-    // These two cases are rare among random steps. In the second case, a bucket has refilled a part
-    // of the held token before the refund.
+    // Random steps rarely contain the following two sequences. In the second sequence, a bucket has
+    // refilled a part of the held token before the refund.
     let scenarios = [
         [Shared::Hold(0, 6), Shared::Acquire(5), Shared::RefundHold(0), Shared::Settle(0, 0)],
         [Shared::Hold(0, 1), Shared::RefundHold(0), Shared::Acquire(1), Shared::Settle(0, 0)],
@@ -319,8 +322,9 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
             let id = [id];
             harness.once(CallId::new(&id, life), operation, &charges_of(cost)).await
         };
-        // Each hold has its cost, whether it was reset, and whether it was refunded. The other
-        // variables are the usage of other callers, the usage of settled holds, and the time.
+        // For each hold: its cost, whether its state was reset since, and whether it was refunded.
+        // The other variables are the number of holds per id, the usage of other callers, the usage
+        // of settled holds, and the time.
         let mut holds: Vec<Option<(u64, bool, bool)>> = vec![None; 3];
         let (mut made, mut others, mut settled, mut now) = ([0_u8; 3], 0, 0, 0);
         for (step, passes) in steps {
@@ -379,8 +383,8 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
                 check_eq!(used, (others + settled + held).min(60), "{policy}");
             }
         }
-        // Holds that are never settled lapse now. A lapse must not refund the usage of other
-        // callers.
+        // The holds that were not settled have lapsed by this time. A lapse must not refund the
+        // usage of other callers.
         harness.at(now + 100);
         let used =
             60 - harness.ask(Operation::Peek, &charges_of(0)).await.verdicts()[0].remaining();
@@ -443,7 +447,7 @@ pub(super) fn a_settled_hold_has_one_settlement<F: Fixture>(fixture: &F) {
                 );
             }
             check_eq!(harness.snapshot(&held).await, before);
-            // A hold that is made again under the same id returns the first answer.
+            // A repeated hold under the same id returns the first answer.
             check!(must(harness, Operation::Hold, &held).await.is_allowed());
             check_eq!(harness.snapshot(&held).await, before);
         }
@@ -493,8 +497,8 @@ pub(super) fn a_hold_is_extended_in_its_time<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that "settle so far" charges the overage of the reported total once. A lower total
-/// changes nothing.
+/// Checks that "settle so far" charges the part of the reported total that exceeds the hold, and
+/// charges it once. A lower total changes nothing.
 pub(super) fn a_hold_is_settled_so_far_in_totals<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let held = [Charge::new(&policy, "s").cost(2)];
@@ -514,15 +518,16 @@ pub(super) fn a_hold_is_settled_so_far_in_totals<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that a settlement refunds a hold only in the window in which the hold was made. The
-/// tokens that a bucket has refilled since then count as a repayment of the hold.
+/// Checks that a settlement refunds a hold only in the window in which the hold was made. In a
+/// bucket, a settlement does not refund tokens that the bucket has already refilled: after a hold
+/// of 4 and a refill of 3, it refunds at most 1.
 pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
     for policy in each() {
         for micros in [0, 1, 2, 4, 9, 10, 11, 19, 20, 30] {
             for actual in 0..=4_u64 {
                 case(fixture, async |harness| {
-                    // A second state is charged only the actual cost. The remaining amount of the
-                    // second state is the expected amount.
+                    // A second subject, which is charged only the actual cost, has the expected
+                    // remaining amount.
                     let held = [Charge::new(&policy, "s").cost(4)];
                     let expected = [Charge::new(&policy, "expected").cost(actual)];
                     check!(must(harness, Operation::Hold, &held).await.is_allowed());
@@ -530,8 +535,8 @@ pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
                     harness.at(micros);
                     let settled = must(harness, Operation::Settle, &[held[0].cost(actual)]).await;
                     let expected = harness.ask(Operation::Peek, &[expected[0].cost(0)]).await;
-                    // Each subject has its own phase, so that the windows of the two states end at
-                    // different times.
+                    // Under a phased policy, the windows of the two subjects end at different
+                    // times, so the remaining amounts differ.
                     if policy.to_string().contains("phased") {
                         return;
                     }
@@ -546,12 +551,12 @@ pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Checks that the remaining amount after a hold and its settlement is at most the amount after a
-/// charge of the actual cost. The charges of other callers during the hold are random.
+/// Checks that a hold and its settlement leave at most the remaining amount that a single charge of
+/// the actual cost would leave. In both cases, other callers make the same random charges.
 pub(super) fn holds_never_make_room_for_more<F: Fixture>(fixture: &F) {
     let step = (0..6_u64, 0..4_u64, prop_oneof![Just(0), 1..4_u64]);
-    // The test excludes policies whose windows or periods begin with the first charge, or differ
-    // between subjects.
+    // The test compares two subjects. It excludes policies whose windows or periods begin with the
+    // first charge or depend on the subject, because they would differ between the two subjects.
     let is_aligned = |policy: &Policy| {
         let text = policy.to_string();
         !["phased", "anchored", "by-interval"].iter().any(|word| text.contains(word))
@@ -631,8 +636,8 @@ pub(super) fn a_shadow_that_refuses_holds_nothing<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that a "hold up to" holds only the remaining amount if the cost is higher, and that the
-/// hold is settled at the held amount.
+/// Checks that a "hold up to" at a cost above the remaining amount holds only the remaining amount.
+/// The settlement refunds the difference between the held amount and the actual cost.
 pub(super) fn as_much_as_there_is_can_be_held<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 2).await;
@@ -649,8 +654,8 @@ pub(super) fn as_much_as_there_is_can_be_held<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that a settlement changes nothing if its hold does not exist, or if its charges belong to
-/// another hold.
+/// Checks that a settlement changes nothing if its hold does not exist, or if it names other
+/// charges than the hold.
 pub(super) fn a_made_up_hold_gives_nothing_back<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let (policy, larger) = (harness.hourly("p", 9, ""), harness.hourly("p", 10, ""));
@@ -692,8 +697,8 @@ pub(super) fn a_made_up_hold_gives_nothing_back<F: Fixture>(fixture: &F) {
                 check_eq!(kind, ErrorKind::IdReused, "{operation:?} {charges:?}");
             }
         }
-        // The id of a hold cannot be used for another kind of call. The id of another kind of call
-        // cannot be used for a hold.
+        // An id that names a hold cannot name another kind of call. An id that names another kind
+        // of call cannot name a hold.
         let kind = must_fail(harness, Operation::Acquire, &[charge_to(&policy)]).await.kind();
         check_eq!(kind, ErrorKind::IdReused);
         check_eq!(harness.snapshot(&observed).await, before);
@@ -708,7 +713,7 @@ pub(super) fn a_made_up_hold_gives_nothing_back<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Holds and settlements that are not valid are errors, and change nothing.
+/// Checks that holds and settlements that are not valid are errors, and change nothing.
 pub(super) fn a_hold_that_is_not_valid_is_an_error<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");
@@ -820,7 +825,7 @@ pub(super) fn a_hold_of_many_callers_is_settled_once<F: Fixture>(fixture: &F) {
                     let held = unless_unsupported(held.await)?;
                     check!(held.is_allowed(), "caller {caller}");
                     // Half of the callers cancel the hold, and the other half settle it at 4. The
-                    // first call decides.
+                    // first settlement decides.
                     let cost = if caller.is_multiple_of(2) { 0 } else { 4 };
                     let actual = [charge.cost(cost)];
                     let settled = store.decide(Call::new(Operation::Settle, &actual).with_id(id));

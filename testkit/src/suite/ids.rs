@@ -1,4 +1,4 @@
-//! Properties of calls with an id. The store executes such a call once, even if the call is
+//! Properties of calls with an id. The store executes a call with an id once, even if the call is
 //! repeated.
 
 use std::sync::Arc;
@@ -110,7 +110,7 @@ pub(super) fn an_id_of_a_refused_call_is_free<F: Fixture>(fixture: &F) {
         check!(admitted.is_allowed(), "{policy}");
         let _ = harness.ask(Operation::Charge, &charge).await;
         check_eq!(must(harness, b"id", Operation::Acquire, &charge).await, admitted, "{policy}");
-        // A call with another cost counts as a different call.
+        // A call with the same id and another cost is a different call, and therefore an error.
         let other = [charge[0].cost(1)];
         let error = harness.once(CallId::new("id", TTL), Operation::Acquire, &other).await;
         check_eq!(error.map_err(|error| error.kind()), Err(ErrorKind::IdReused), "{policy}");
@@ -166,7 +166,8 @@ pub(super) fn an_id_belongs_to_a_tenant_or_a_subject<F: Fixture>(fixture: &F) {
     });
 }
 
-/// An id can consist of any bytes. The store never confuses two ids, or an id and a state.
+/// Checks that an id can consist of any bytes, and that the store never confuses two ids, or an id
+/// and a state.
 pub(super) fn an_id_is_any_bytes<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 1_000, "");
@@ -275,8 +276,8 @@ pub(super) fn an_id_is_charged_once_whatever_is_lost<F: Fixture>(fixture: &F) {
     });
 }
 
-/// If many concurrent callers send the same call with the same id, all get the same answer, and the
-/// call is charged once.
+/// Checks that many concurrent callers that send the same call with the same id get the same
+/// answer, and that the call is charged once.
 pub(super) fn an_id_of_many_callers_is_charged_once<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
         let policy = harness.hourly("p", 900, "");

@@ -16,7 +16,7 @@
 //!
 //! The first table lists defects that released rate limiters had, by their ids, such as B01. The
 //! file `docs/defects.md` in the repository describes each defect. The second table lists the rules
-//! of the design, which `docs/design.md` explains.
+//! that the decisions of a store must follow.
 //!
 //! | id | checked by |
 //! |---|---|
@@ -123,7 +123,7 @@ crate::__each_property! { __list }
 ///
 /// # Panics
 ///
-/// Panics if the store does not have a property.
+/// Panics if a property does not hold for the store.
 pub fn check_all<F: Fixture>(fixture: &F) {
     properties().iter().for_each(|property| check(fixture, property));
 }
@@ -151,8 +151,9 @@ macro_rules! conformance {
         mod $module {
             use super::*;
 
-            // All tests share this function, which has one type. If each test had its own closure,
-            // the suite would be compiled again for the type of each closure.
+            // All tests of the module call this function, so that their fixtures have one type. If
+            // each test had its own closure, the suite would be compiled again for the type of each
+            // closure.
             fn fixture_under_test() -> impl $crate::Fixture {
                 $fixture
             }

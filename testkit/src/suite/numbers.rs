@@ -33,8 +33,8 @@ pub(super) fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &
     }
 }
 
-/// Against defect B28, checks that a sliding log with a limit of 1,000,000 is exact. Also checks
-/// that a policy with a limit above the maximum of logs cannot be built.
+/// Without defect B28, a sliding log with a limit of 1,000,000 is exact. A sliding log with a limit
+/// above 2^20 cannot be built.
 pub(super) fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
     let hour = Duration::from_secs(3_600);
     check!(Policy::new("p", SlidingLog::new((1 << 20) + 1, hour)).is_err());
@@ -54,8 +54,8 @@ pub(super) fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Without defect B32, a bucket that receives a request at every microsecond admits exactly what
-/// its rate allows.
+/// Without defect B32, a bucket that receives a request at every microsecond admits exactly its
+/// burst and the tokens that it refills.
 pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let bucket = policy("p: token-bucket 3/7us burst 10");
@@ -74,8 +74,8 @@ pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Without defect B33, times and costs near 2^52 are exact. A policy whose products exceed 2^52
-/// cannot be built.
+/// Without defect B33, times and costs near 2^52 are exact. A policy whose arithmetic would exceed
+/// 2^52 cannot be built.
 pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
     const MAX: u64 = 1 << 52;
     let us = Duration::from_micros;
@@ -229,7 +229,7 @@ pub(super) fn b41_remaining_stops_at_zero<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Rule 6 of the design: decisions are correct at the first and at the last representable time.
+/// Checks that decisions are correct at the first and at the last representable time.
 pub(super) fn the_ends_of_time_are_times_like_any_other<F: Fixture>(fixture: &F) {
     for policy in each() {
         for time in [Timestamp::EPOCH, Timestamp::MAX] {

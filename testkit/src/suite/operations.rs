@@ -26,7 +26,7 @@ pub(super) fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
 }
 
 /// Checks that the calls of a batch get the same answers as calls that are made one after another.
-/// The calls can share a key.
+/// Several calls of the batch use the same state.
 pub(super) fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &F) {
     use tidegate_core::{Call, Store};
     each_case(fixture, async |harness, policy| {
@@ -69,8 +69,8 @@ pub(super) fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &
     });
 }
 
-/// Reservations get places in a bucket's queue, in the order of the calls. A reservation is refused
-/// if its place is more than `max_wait` ahead. A refused reservation gets no place.
+/// Checks that reservations get places in a bucket's queue, in the order of the calls. If the next
+/// place is more than `max_wait` in the future, a reservation is refused and gets no place.
 pub(super) fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/10us burst 1", "p: gcra 1/10us burst 1"] {
         case(fixture, async |harness| {
@@ -100,8 +100,7 @@ pub(super) fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Only buckets support reservations. Under another policy, a reservation is an error and writes
-/// nothing.
+/// Checks that a reservation under a policy that is not a bucket is an error, and writes nothing.
 pub(super) fn reserving_what_is_no_bucket_is_unsupported<F: Fixture>(fixture: &F) {
     for policy in each().filter(|policy| !policy.rule().can_reserve()) {
         case(fixture, async |harness| {
@@ -118,8 +117,8 @@ pub(super) fn reserving_what_is_no_bucket_is_unsupported<F: Fixture>(fixture: &F
     }
 }
 
-/// Checks that a block replaces the previous block, and that a block of zero lifts the block.
-/// Blocks do not change the usage.
+/// Checks that a block replaces the previous block, that a block of zero lifts the block, and that
+/// blocks do not change the usage.
 pub(super) fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 2).await;
@@ -139,8 +138,8 @@ pub(super) fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A "block at least" does not change a block that ends later, and does nothing with a span of
-/// zero.
+/// Checks that a "block at least" does not change a block that ends later, and does nothing with a
+/// span of zero.
 pub(super) fn a_block_of_at_least_a_span_shortens_none<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let at_least = |micros| Operation::BlockAtLeast { span: us(micros) };
@@ -161,8 +160,8 @@ pub(super) fn a_block_of_at_least_a_span_shortens_none<F: Fixture>(fixture: &F) 
         check_eq!(shorter.retry_after(), Some(us(2)), "{policy}: a plain block replaces the block");
         let lifted = harness.does(Operation::Block { span: us(0) }, &policy, 1).await;
         check_eq!(lifted.remaining(), 3, "{policy}: the usage must not change");
-        // Each charge of a call has its own block. A "block at least" replaces a block that is
-        // over.
+        // Each charge of a call has its own block. When a block is over, a "block at least" sets a
+        // new block.
         harness.does(at_least(50), &policy, 1).await;
         for (at, span, left) in [(20, 7, [30, 7]), (28, 5, [22, 5]), (50, 1, [1, 1])] {
             harness.at(at);
@@ -176,8 +175,8 @@ pub(super) fn a_block_of_at_least_a_span_shortens_none<F: Fixture>(fixture: &F) 
     });
 }
 
-/// Rule 9 of the design: a refusal blocks the subject for the time that the policy defines.
-/// Refusals during the block do not extend it.
+/// Checks that a denial blocks the subject for the time that the policy defines, and that refusals
+/// during the block do not extend it.
 pub(super) fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let policy = policy.block_for(us(50)).expect("within the bounds");
@@ -200,8 +199,7 @@ pub(super) fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture
     });
 }
 
-/// Rule 9 of the design: a denial writes only a block, for the policy that denied and under the key
-/// of this policy.
+/// Checks that a denial writes only a block, and only to the state of the policy that denied.
 pub(super) fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let strict = harness.hourly("strict", 1, " block 50us");
@@ -215,7 +213,7 @@ pub(super) fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Rule 9 of the design: a shadow counts and reports, and never refuses.
+/// Checks that a shadow counts and reports, and never refuses.
 pub(super) fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let shadow = policy.shadow();
@@ -246,7 +244,7 @@ pub(super) fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
 }
 
 /// Without defects B53 and B54, if the limit of a policy changes, the new limit applies from the
-/// next decision. The usage is kept.
+/// next decision, and the usage is kept.
 pub(super) fn b53_b54_a_changed_limit_keeps_what_was_used<F: Fixture>(fixture: &F) {
     for (before, wider, narrower) in [
         ("fixed-window 5/1h", "fixed-window 8/1h", "fixed-window 3/1h"),
@@ -297,9 +295,8 @@ const SHAPES: [&str; 12] = [
 ];
 
 /// Without defect B60, two policies with the same name and different windows or algorithms have
-/// separate states (rule 8 of the design). If they are used in turns, they admit the sum of their
-/// limits. A call under one of these policies, such as a block, does not change the state of the
-/// other policy.
+/// separate states. A caller that alternates between the two policies gets the sum of their limits.
+/// A call under one policy, such as a block, does not change the state of the other policy.
 pub(super) fn b60_another_window_or_algorithm_has_a_state_of_its_own<F: Fixture>(fixture: &F) {
     for from in SHAPES {
         for to in SHAPES.into_iter().filter(|&to| to != from) {
@@ -326,7 +323,7 @@ pub(super) fn b60_another_window_or_algorithm_has_a_state_of_its_own<F: Fixture>
     }
 }
 
-/// Rule 8 of the design: if the limit of a policy changes, a block of the policy continues.
+/// Checks that a block of a policy continues if the limit of the policy changes.
 pub(super) fn a_block_survives_a_changed_limit<F: Fixture>(fixture: &F) {
     for (before, after) in [
         ("p: fixed-window 5/1h", "p: fixed-window 9/1h"),
@@ -346,8 +343,9 @@ pub(super) fn a_block_survives_a_changed_limit<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Rule 8 of the design: a bucket recovers at the time that the policy of its last charge
-/// determined. Decisions do not depend on whether the store has already dropped the bucket's state.
+/// Checks that a bucket recovers at the time that the policy of its last charge determined, even if
+/// the policy then gets a lower rate. Decisions do not depend on whether the store has already
+/// dropped the bucket's state.
 pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F) {
     for (fast, slow) in [
         ("p: token-bucket 1/1us burst 5", "p: token-bucket 1/1h burst 5"),
@@ -358,8 +356,8 @@ pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F
             let (fast, slow) = (policy(fast), policy(slow));
             let taken = harness.acquire(&fast, 4).await.verdicts()[0];
             let full_after = u64::try_from(taken.reset_after().as_micros()).unwrap_or(u64::MAX);
-            // The wait of a refusal ends when the bucket is full. With a later end, a deny cache
-            // would refuse the subject for too long.
+            // The wait of a refusal ends when the bucket is full. If the wait were longer, a deny
+            // cache would refuse the subject for too long.
             let refused = harness.refused(&slow, 5).await.verdicts()[0];
             let waits = [refused.retry_after(), Some(refused.reset_after())];
             check_eq!(waits, [Some(us(full_after)); 2], "{fast} to {slow}");
@@ -436,7 +434,7 @@ pub(super) fn a_wrong_call_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F)
     });
 }
 
-/// Under a `phased` policy, the windows of different subjects end at different times.
+/// Checks that under a `phased` policy, the windows of different subjects end at different times.
 pub(super) fn phased_windows_end_at_times_of_their_own<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         harness.set(START);

@@ -10,8 +10,9 @@ use super::report::{check, check_eq};
 
 const UP_TO: Operation = Operation::AcquireUpTo { min: 1 };
 
-/// Checks that a charge beyond the limit delays later requests by exactly the wait in its verdict.
-/// Also checks that a refund of the whole charge leaves no usage.
+/// Checks that a charge beyond the limit delays later requests: a request fails one microsecond
+/// before its `retry_after` is over, and succeeds after it. Also checks that a refund of the whole
+/// charge leaves no usage.
 pub(super) fn a_charge_beyond_the_limit_is_paid_for<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = [Charge::new(&policy, "s").cost(12)];
@@ -40,7 +41,8 @@ pub(super) fn a_charge_beyond_the_limit_is_paid_for<F: Fixture>(fixture: &F) {
 /// Checks that a charge beyond the limit records at most the maximum that a state can contain. The
 /// answer contains the recorded amount.
 pub(super) fn a_charge_stops_at_what_a_state_can_hold<F: Fixture>(fixture: &F) {
-    // A span of 2^51 µs is 2,251,799,813 s, rounded down.
+    // A debt must be repaid within 2^51 µs. This is 2,251,799,813 s, rounded down, so a bucket that
+    // refills one token per second records at most this many tokens.
     for (text, holds) in [
         ("p: fixed-window 5/1h", MAX_EXACT),
         ("p: sliding-log 5/1h", MAX_EXACT),
@@ -79,7 +81,7 @@ pub(super) fn a_charge_to_a_full_log_counts_from_now<F: Fixture>(fixture: &F) {
         harness.at(4);
         let charge = [Charge::new(&policy, "s")];
         check_eq!(harness.ask(Operation::Charge, &charge).await.amounts(), [1]);
-        // The record with the time 2 µs now has the time 4 µs and a cost of 2.
+        // The charge has moved the record from 2 µs to 4 µs, and has raised its cost to 2.
         harness.at(13);
         let _ = harness.refused(&policy, 1).await;
         harness.at(14);
@@ -87,8 +89,8 @@ pub(super) fn a_charge_to_a_full_log_counts_from_now<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A charge beyond the limit is recorded even if the subject is blocked, and the block continues.
-/// It is also recorded under a shadow.
+/// Checks that a charge beyond the limit is recorded even if the subject is blocked, and that the
+/// block continues. Such a charge is also recorded under a shadow.
 pub(super) fn a_charge_passes_blocks_and_shadows<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = [Charge::new(&policy, "s").cost(5)];
@@ -173,8 +175,8 @@ pub(super) fn an_acquire_up_to_takes_one_amount_of_all<F: Fixture>(fixture: &F) 
     });
 }
 
-/// The store does not make a check-only charge. If a policy denies this charge, the store refuses
-/// the call.
+/// Checks that the store does not make a check-only charge, and that it refuses the call if a
+/// policy denies this charge.
 pub(super) fn a_check_takes_nothing_and_refuses_the_whole<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let other = harness.hourly("other", 9, "");
@@ -215,7 +217,7 @@ pub(super) fn a_check_that_is_refused_blocks<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Calls that are not valid are errors, and write nothing.
+/// Checks that calls that are not valid are errors, and write nothing.
 pub(super) fn parts_that_make_no_sense_are_errors<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let other = harness.hourly("other", 9, "");

@@ -2,9 +2,9 @@
 //! guarantee.
 //!
 //! A failed check unwinds with a [`Broken`]. A case that needs a policy that the store does not
-//! support unwinds with a [`LeftOut`]. Neither calls the panic hook, because the hook would print a
-//! message for each failing input during the search for the smallest failing input. Only [`run`]
-//! calls the hook: it panics once, with the complete message.
+//! support unwinds with a [`LeftOut`]. Both use `resume_unwind`, which does not call the panic
+//! hook. The hook would print a message for each failing input during the search for the smallest
+//! failing input. Only [`run`] calls the hook: it panics once, with the complete message.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -35,8 +35,8 @@ thread_local! {
     static PROPERTY: Cell<&'static str> = const { Cell::new("") };
     /// The number of cases that this thread has run for the property.
     static RUN: Cell<u32> = const { Cell::new(0) };
-    /// The reason for which the store does not support a policy of the property. If it does not
-    /// support several policies, this is the reason for the first policy.
+    /// The reason for which the store does not support a policy of the property. If the store does
+    /// not support several policies, this is the reason for the first of them.
     static LEFT_OUT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 

@@ -32,8 +32,9 @@ fn requests() -> impl Strategy<Value = (Policy, Vec<(u64, u64)>)> {
         .prop_map(|(text, requests)| (policy(text), requests))
 }
 
-/// Without defect B31, after a step back of the clock, nothing more is admitted. When the clock
-/// again shows the time from before the step, the verdict is the same as before the step.
+/// Without defect B31, a step back of the clock does not increase the remaining amount, and
+/// lengthens a wait by at most the step. When the clock again shows the time from before the step,
+/// the verdict is the same as before the step.
 pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixture>(fixture: &F) {
     let steps = prop_oneof![1..30_u64, Just(1_000_000), Just(START)];
     cases(fixture, (requests(), steps), async |harness, ((policy, requests), step)| {
@@ -75,8 +76,8 @@ pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixtur
     });
 }
 
-/// Without defect B31, jumps of years in both directions admit nothing more than the limit, and
-/// cause no panic.
+/// Without defect B31, jumps of years in both directions admit no more than the limit at one
+/// instant, and cause no panic.
 pub(super) fn b31_jumps_of_years_are_survived<F: Fixture>(fixture: &F) {
     const YEAR: u64 = 365 * 86_400_000_000;
     each_case(fixture, async |harness, policy| {
@@ -123,7 +124,7 @@ async fn use_up<F: Fixture>(
 }
 
 /// Without defect B39, a request succeeds after a wait of `retry_after`, and fails one microsecond
-/// earlier (rule 4 of the design). This is true if no other call is made during the wait.
+/// earlier. This is true if no other call is made during the wait.
 pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fixture: &F) {
     cases(fixture, (wild(), 1..4_u64), async |harness, ((policy, requests), cost)| {
         let now = use_up(harness, requests, policy).await;
@@ -143,7 +144,7 @@ pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fix
         }
         let wait = u64::try_from(wait.as_micros()).expect("at most some centuries");
         if now + wait >= 1 << 52 {
-            return Ok(()); // The wait ends after the last representable time.
+            return Ok(()); // The clock cannot show the time at which the wait ends.
         }
         harness.set(now + wait - 1);
         if harness.ask(Operation::Peek, &charge).await.is_allowed() {
@@ -159,7 +160,7 @@ pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fix
     });
 }
 
-/// Rule 4 of the design: a cost of `remaining` is admitted, and a cost greater by 1 is not.
+/// Checks that a cost of `remaining` is admitted, and that a cost greater by 1 is not.
 pub(super) fn a_cost_of_remaining_passes_and_one_more_does_not<F: Fixture>(fixture: &F) {
     cases(fixture, wild(), async |harness, (policy, requests)| {
         use_up(harness, requests, policy).await;
@@ -220,7 +221,7 @@ async fn admitted<F: Fixture>(
     admitted
 }
 
-/// Rule 3 of the design: in any interval of time, no more is admitted than the policy allows.
+/// Checks that in any interval of time, the store admits no more than the policy allows.
 pub(super) fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &F) {
     cases(fixture, requests(), async |harness, (policy, requests)| {
         let admitted = admitted(harness, policy, requests).await;
@@ -252,7 +253,7 @@ pub(super) fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &
     });
 }
 
-/// Rule 3 of the design: no less is admitted than the policy allows. A subject that makes requests
+/// Checks that the store admits no less than the policy allows. A subject that makes requests
 /// continuously gets the whole long-run rate, regardless of the interval between its requests.
 pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fixture: &F) {
     for policy in each() {
@@ -273,11 +274,13 @@ pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fix
                 let text = policy.to_string();
                 let round = if text.contains("grain") || text.contains("counter") {
                     // A sliding counter and a log with a grain can admit less than the long-run
-                    // rate. The bound of 20 µs per round covers the difference.
+                    // rate. The test therefore expects 5 admissions in 20 µs, instead of 5 in 10
+                    // µs.
                     20
                 } else if ["anchored", "log", "interval"].iter().any(|word| text.contains(word)) {
-                    // A round begins at a request, so it begins late by at most the interval
-                    // between two requests.
+                    // Under an anchored window, a log or a bucket by intervals, each window or
+                    // period of 10 µs begins at a request. This request is late by at most the
+                    // interval between two requests.
                     10_u64.div_ceil(every) * every
                 } else {
                     10
@@ -290,8 +293,8 @@ pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fix
             });
         }
     }
-    // The bucket of this policy is never full, because its burst exceeds the refill of a period. So
-    // no part of a period is lost.
+    // The burst of this policy exceeds the refill of a period, so the bucket is never full and
+    // loses no part of a period.
     for every in [1, 3, 7, 10] {
         case(fixture, async |harness| {
             let bucket = policy("p: token-bucket 5/10us burst 12 by-interval");

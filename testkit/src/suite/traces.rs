@@ -90,8 +90,7 @@ pub(super) fn b17_hostile_subjects_are_decided_as_by_the_oracle<F: Fixture>(fixt
     play(fixture, traces, ClockKind::Forwards);
 }
 
-/// Rule 1 of the design: if two stores receive the same calls at the same times, they return the
-/// same answers.
+/// Checks that two stores return the same answers if they receive the same calls at the same times.
 pub(super) fn the_same_calls_get_the_same_answers<F: Fixture>(fixture: &F) {
     use super::harness::Harness;
     use crate::generate::Trace;

@@ -11,14 +11,13 @@ use super::harness::{EACH, Harness, START, case, cases, each, each_case, policy}
 use super::report::{check, check_eq};
 use crate::show;
 
-/// Returns the operation that undoes a charge, which was made this many microseconds after
-/// [`START`].
+/// Returns the undo of a charge that was made `micros` microseconds after [`START`].
 fn undo(micros: u64) -> Operation {
     Operation::Undo { at: Timestamp::from_micros(START + micros) }
 }
 
-/// If several charges are undone immediately, the contents of the store are the same as before the
-/// charges, byte for byte.
+/// Checks that if several charges are undone immediately, the contents of the store are the same as
+/// before the charges, byte for byte.
 pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: &F) {
     for policy in each() {
         for before in [0, 2] {
@@ -55,9 +54,8 @@ pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: 
 }
 
 /// A request: the time before the request, its cost, an optional extra charge and an optional
-/// block. The extra charge is made and undone before the request. It has a cost, and is a
-/// reservation if its flag is `true`. The block is made between the extra charge and its undo. A
-/// block of zero lifts a block.
+/// block. Before the request, the test makes the extra charge (its cost, and whether it is a
+/// reservation), then the block, and then undoes the extra charge. A block of zero lifts a block.
 type Request = (u64, u64, Option<(u64, bool)>, Option<u64>);
 
 fn requests() -> impl Strategy<Value = (Policy, Vec<Request>)> {
@@ -69,8 +67,8 @@ fn requests() -> impl Strategy<Value = (Policy, Vec<Request>)> {
         .prop_map(|(text, requests)| (policy(text), requests))
 }
 
-/// Two stores receive the same calls. The first store also receives extra charges that are undone
-/// immediately. The answers of the two stores must not differ.
+/// Checks that two stores return the same answers to the same calls, although the first store also
+/// receives extra charges, which are undone immediately.
 pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &F) {
     cases(fixture, requests(), async |harness, (policy, requests)| {
         let without = Harness::open(fixture).await;
@@ -117,11 +115,11 @@ pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &
 /// Checks that a later undo refunds only the part of the charge that still counts, and no charge of
 /// another call.
 pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
-    // The undone charge has a cost of 3, and is made at the start. A case begins with the policy,
-    // and the time and the cost of another caller's charge. The undo is made at the same time as
-    // that charge. The fourth value is the remaining amount after the undo. The last two values are
-    // a later time and the remaining amount then. An aligned window ends 7 µs after the start, and
-    // an anchored window ends 10 µs after the start.
+    // The test makes a charge of 3 at the start. Later, another caller makes a charge, and the test
+    // immediately undoes the first charge. Each case has the policy, the time and the cost of the
+    // other charge, the remaining amount after the undo, a later time, and the remaining amount at
+    // the later time. An aligned window ends 7 µs after the start, and an anchored window 10 µs
+    // after the start.
     for (text, when, cost, remains, later, remains_later) in [
         ("p: fixed-window 5/10us", 6, 2, 3, 7, 5),
         ("p: fixed-window 5/10us", 7, 4, 1, 16, 1),
@@ -131,13 +129,13 @@ pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
         ("p: sliding-log 5/10us", 10, 4, 1, 19, 1),
         ("p: sliding-log 5/10us grain 2us", 9, 2, 3, 19, 3),
         ("p: sliding-log 5/10us grain 2us", 11, 4, 1, 20, 1),
-        // A sliding counter weights the charges of the previous window. They count fully at the
-        // start of the current window, and not at all at its end.
+        // A sliding counter weights the charges of the previous window: fully at the start of the
+        // current window, and not at all at its end.
         ("p: sliding-counter 5/10us", 6, 2, 3, 7, 3),
         ("p: sliding-counter 5/10us", 7, 2, 3, 16, 3),
         ("p: sliding-counter 5/10us", 17, 4, 1, 26, 1),
-        // The bucket refills one token in 2 µs. An undo does not refund the tokens that were
-        // possibly refilled since the charge.
+        // The bucket refills one token in 2 µs. An undo does not refund the tokens that the bucket
+        // has possibly refilled since the charge.
         ("p: token-bucket 5/10us burst 5", 4, 3, 2, 5, 2),
         ("p: token-bucket 5/10us burst 5", 5, 3, 2, 7, 3),
         ("p: gcra 5/10us burst 5", 6, 4, 1, 7, 1),
@@ -177,7 +175,7 @@ pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
             for _ in 0..20 {
                 harness.take(&policy, 1).await;
             }
-            // One token has been refilled since the charges.
+            // A bucket has refilled one token since the charges.
             harness.set(1_790_000_040_100_000);
             for _ in 0..20 {
                 harness.does(Operation::Undo { at }, &policy, 1).await;
@@ -187,8 +185,8 @@ pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Checks that an undo refunds nothing if the charge was not made. The cases are a fresh subject,
-/// another time, a charge above the limit, and a cost of 0.
+/// Checks that an undo refunds nothing if the charge was not made. The cases are a subject without
+/// a state, a time without a charge, a charge above the limit, and a cost of 0.
 pub(super) fn what_was_not_taken_is_not_undone<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = Charge::new(&policy, "s");
@@ -265,8 +263,8 @@ fn steps() -> impl Strategy<Value = (Policy, Vec<Step>)> {
         .prop_map(|(text, steps)| (policy(text), steps))
 }
 
-/// Rule 3 of the design: an undo never makes room for more than the policy allows. In any sequence
-/// of acquires and undos, the sum of the charges that were not undone stays within the limit.
+/// Checks that an undo never makes room for more than the policy allows. In any sequence of
+/// acquires and undos, the sum of the charges that were not undone stays within the limit.
 pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F) {
     cases(fixture, steps(), async |harness, (policy, steps)| {
         let phase = Charge::new(policy, "s").phase();

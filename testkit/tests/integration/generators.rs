@@ -27,13 +27,13 @@ struct Counts {
     blocked: u32,
     never: u32,
     booked: u32,
-    /// The number of refusals whose wait was kept: the next call was made exactly at the end of the
-    /// wait, and was admitted.
+    /// The number of refusals after which the next call was made exactly at the end of the wait,
+    /// and was admitted.
     kept_waits: u32,
     steps_back: u32,
 }
 
-/// A model store with a [`Counter`] around it.
+/// A [`ModelStore`] with a [`Counter`] around it.
 type CountingStore = Layered<Counter, ModelStore>;
 
 /// A layer that counts the calls and the kinds of answers.

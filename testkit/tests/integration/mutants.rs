@@ -1,5 +1,5 @@
-//! Tests of the conformance suite on stores with a defect. The list below contains each defect, and
-//! the properties that must find the defect.
+//! Tests of the conformance suite on stores with a defect. The call of the macro `caught!` lists
+//! each defect, and the properties that must find the defect.
 #![expect(clippy::expect_used, reason = "a test")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,7 +31,7 @@ impl Fixture for BrokenFixture {
         Duration::from_secs(5)
     }
 
-    /// These stores fail on purpose, so no seeds of failing cases are saved.
+    /// Returns `None`, so that no seeds of failing cases are saved. These stores fail on purpose.
     fn regressions(&self) -> Option<PathBuf> {
         None
     }

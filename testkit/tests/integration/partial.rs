@@ -13,7 +13,7 @@ use tidegate_core::{
 use tidegate_testkit::suite::{check, properties};
 use tidegate_testkit::{Fixture, ModelStore, conformance, decide_one_by_one};
 
-/// A model store that supports some policies.
+/// A [`ModelStore`] that supports only some policies.
 type PartialStore = Layered<Partial, ModelStore>;
 
 /// A layer that does not support some policies. For such a policy, `supports` and `decide` return
@@ -21,8 +21,7 @@ type PartialStore = Layered<Partial, ModelStore>;
 #[derive(Debug)]
 struct Partial {
     supports: fn(&Policy) -> bool,
-    /// Whether the layer has a defect: a refused call charges a cost of 1, if a cost of 1 still
-    /// fits.
+    /// Whether the layer has a defect: a refused call still charges a cost of 1, if this cost fits.
     charges_denials: bool,
 }
 
@@ -172,8 +171,8 @@ fn a_store_that_supports_nothing_fails() {
     assert!(failed >= properties().len() - 3, "{failed} of {}", properties().len());
 }
 
-/// Checks that the suite never skips a supported policy. The suite calls `supports` at least once
-/// per case.
+/// Checks that the suite runs each case with a policy that the store supports. The test counts the
+/// calls of `supports`: the suite makes at least one per case.
 #[test]
 fn supported_policies_are_asked_for() {
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -14,8 +14,8 @@ use tidegate_testkit::{Fixture, ModelStore};
 /// The environment variable that makes a test process print its random input.
 const PRINTS: &str = "TIDEGATE_TEST_PRINTS";
 
-/// A fixture whose guards print the time of the clock at the end of each case, which depends on the
-/// random calls of the case.
+/// A fixture whose guards print the time of the clock at the end of each case. This time depends on
+/// the random calls of the case.
 struct Printing;
 
 /// A guard that prints the time of a clock when the guard is dropped.

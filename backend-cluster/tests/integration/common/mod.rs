@@ -43,14 +43,14 @@ pub(crate) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// Returns the used amount of the limit of `charge`.
+/// Returns the amount of the policy's limit that the subject of `charge` has used.
 pub(crate) async fn used(store: &ClusterStore, charge: Charge<'_>) -> u64 {
     let peek = store.decide(Call::new(Operation::Peek, &[charge.cost(0)])).await.unwrap();
     charge.policy.limit() - peek.verdicts()[0].remaining()
 }
 
-/// Returns the dumps of all keys with the prefix, from all nodes. Two dumps are equal if no such
-/// key has changed between them.
+/// Returns the values of all keys with the prefix, from all nodes. If no such key changes between
+/// two calls of this function, both calls return the same bytes.
 pub(crate) async fn dump(cluster: &Cluster, prefix: &str) -> Vec<u8> {
     let mut dumps = vec![];
     for node in cluster.nodes() {

@@ -14,7 +14,7 @@ fn policy() -> Policy {
     "p: fixed-window 1000/1s".parse().unwrap()
 }
 
-/// Returns two charges: a charge in the first half of the slots, and a charge in the second half.
+/// Returns a charge in the first half of the slots, and a charge in the second half.
 fn across(policy: &Policy) -> [Charge<'_>; 2] {
     [LOW, HIGH].map(|subject| Charge::new(policy, subject))
 }
@@ -51,8 +51,8 @@ async fn a_refusal_that_blocks_sends_one_more_request_to_its_own_slot_only() {
     assert_eq!(decision.refused_by().collect::<Vec<_>>(), [1]);
     assert_eq!((low.calls(), high.calls()), (1, 2));
 
-    // The slot `high` refuses in the peek, but admits the charge that is sent to write the block.
-    // This charge is undone, and the call is still refused.
+    // The node `high` refuses the peek, but admits the charge that the store then sends to write
+    // the block. The store must undo this charge, and still refuse the call.
     high.says([Say::Refuse, Say::Admit, Say::Admit]);
     assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
     assert_eq!((low.calls(), high.calls()), (2, 5));
@@ -73,8 +73,8 @@ async fn a_nearly_exhausted_limit_is_charged_first() {
     for charges in [
         [Charge::new(&plenty, LOW), Charge::new(&little, HIGH)],
         [Charge::new(&little, HIGH), Charge::new(&plenty, LOW)],
-        // A limit also counts as nearly exhausted if the cost of the call is large compared with
-        // the limit.
+        // With a cost of 8, even an unused limit of 15 counts as nearly exhausted, because it
+        // admits only one such call.
         [Charge::new(&plenty, LOW).cost(8), Charge::new(&little, HIGH).cost(8)],
     ] {
         let (low, high, store) = two_nodes().await;
@@ -87,7 +87,8 @@ async fn a_nearly_exhausted_limit_is_charged_first() {
         assert_eq!(refused, [charges.iter().position(|charge| charge.policy == &little).unwrap()]);
         assert_eq!((low.calls(), high.calls()), (3, 4), "the other limit is not charged");
 
-        // If the second slot refuses its charge, the charge in the first slot is undone.
+        // The slot that is charged second refuses its charge. So the store undoes the charge in the
+        // slot that it charged first.
         low.says([Say::Admit, Say::Refuse]);
         assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
         assert_eq!((low.calls(), high.calls()), (5, 7));
@@ -109,7 +110,7 @@ async fn a_failed_undo_is_an_error_and_never_a_plain_refusal() {
     for (say, kind) in [
         (Say::Close, ErrorKind::Unavailable),
         (Say::Nothing, ErrorKind::Timeout),
-        // The error means that the undo has changed nothing, so the charge remains.
+        // The error OOM means that the node has not executed the undo, so the charge remains.
         (Say::Error("OOM command not allowed".to_owned()), ErrorKind::Unavailable),
     ] {
         let (low, high, store) = two_nodes().await;
@@ -179,7 +180,7 @@ async fn a_refund_that_one_slot_executed_is_not_reported_as_unwritten() {
 }
 
 /// A caller can be cancelled, for example by a timeout, between a charge of its call and the undo
-/// of this charge.
+/// of this charge. The store must still undo the charge.
 #[tokio::test]
 async fn the_charges_of_a_cancelled_call_are_undone() {
     let (low, high, store) = two_nodes().await;

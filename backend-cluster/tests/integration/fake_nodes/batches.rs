@@ -99,8 +99,8 @@ async fn an_invalid_call_does_not_affect_the_other_calls_of_a_batch() {
     assert!(acquire(&store, LOW).await.is_ok());
 }
 
-/// A write of several calls has the same timeout as a single call, and all its calls fail together.
-/// So a write has at most as many charges as a full script call.
+/// The calls in one write share one timeout and fail together. So the store splits a long batch: a
+/// write has at most 1,024 charges, like a script call.
 #[tokio::test]
 async fn a_long_batch_of_one_slot_is_sent_in_several_writes() {
     let (low, _high, store) = two_nodes().await;
@@ -112,8 +112,8 @@ async fn a_long_batch_of_one_slot_is_sent_in_several_writes() {
     low.says([Say::Admit, Say::Close]);
     let answers = store.decide_many(&calls).await;
     assert_eq!(answers.len(), 2_500);
-    // The fake node returns one verdict for each key, which is not a valid reply to many calls for
-    // one key.
+    // A reply of the fake node has one verdict per key. All calls have the same key, so the reply
+    // to a script call has too few verdicts, and its calls fail with `Protocol`.
     let kind = |index: usize| answers[index].as_ref().unwrap_err().kind();
     assert_eq!(failed(&answers), 2_500);
     assert_eq!([kind(0), kind(1_023)], [ErrorKind::Protocol; 2]);

@@ -18,7 +18,8 @@ use tidegate_cluster::{Call, Charge, ClusterStore, Decision, Error, Policy, Stor
 
 use node::Node;
 
-/// A subject in the first half of the slots, and a subject in the second half of the slots.
+/// A subject whose slot is in the first half of all slots, and a subject whose slot is in the
+/// second half.
 const LOW: &str = "low-1";
 const HIGH: &str = "high-2";
 
@@ -61,7 +62,8 @@ fn slot(subject: &str) -> u16 {
 
 #[test]
 fn the_subjects_of_these_tests_lie_in_different_halves() {
-    // The expected numbers are the replies of CLUSTER KEYSLOT for the two keys.
+    // The expected slots are the replies of Redis to CLUSTER KEYSLOT for the keys `foo` and
+    // `123456789`.
     assert_eq!((slot("foo"), slot("123456789")), (12_182, 12_739));
     assert!(slot(LOW) < 8_192 && slot(HIGH) >= 8_192, "{} {}", slot(LOW), slot(HIGH));
 }

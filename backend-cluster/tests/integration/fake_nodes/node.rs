@@ -39,7 +39,7 @@ pub(crate) struct Received {
 #[derive(Debug, Default)]
 struct Shared {
     received: Mutex<Vec<Received>>,
-    /// The replies to the next script calls. The node admits all later calls.
+    /// The replies to the next script calls. After these replies, the node admits every call.
     says: Mutex<VecDeque<Say>>,
     /// The reply to CLUSTER SLOTS: for each range of slots, the first slot, the last slot, the host
     /// and the port.
@@ -100,7 +100,7 @@ impl Node {
         *self.shared.replicas.lock().unwrap() = count;
     }
 
-    /// Returns an error that redirects a call to this node.
+    /// Returns an error reply that redirects a call to this node. `word` is `MOVED` or `ASK`.
     pub(crate) fn redirect(&self, word: &str, slot: u16) -> Say {
         Say::Error(format!("{word} {slot} 127.0.0.1:{}", self.port))
     }
@@ -109,8 +109,8 @@ impl Node {
         self.shared.received.lock().unwrap().clone()
     }
 
-    /// Returns the first word of each received command, without the commands with which every
-    /// connection starts.
+    /// Returns the first word of each received command, except for CLIENT. Every connection starts
+    /// with CLIENT commands.
     pub(crate) fn commands(&self) -> Vec<String> {
         let commands = self.received().into_iter().map(|command| command.words[0].clone());
         commands.filter(|word| word != "CLIENT").collect()
@@ -187,9 +187,9 @@ fn view(view: &[(u16, u16, String, u16)]) -> String {
     reply
 }
 
-/// Returns a reply in the format of the general script, five microseconds after the start of 1970.
-/// It contains one verdict for each key of a state, and the amount 0 for each charge that is
-/// refunded or undone.
+/// Returns a reply in the format of the general script. The time in the reply is five microseconds
+/// after the start of 1970. The reply contains one verdict for each key of a state, and the amount
+/// 0 for each charge that is refunded or undone.
 fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     const REFUND: u8 = 3;
     const UNDO: u8 = 6;
@@ -198,14 +198,15 @@ fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
         return usual_verdicts(words, outcome);
     }
     let keys: usize = words[2].parse().unwrap();
-    // In a request for the general script, the first byte of the argument is the operation, and the
-    // second byte is the number of charges. In a request for a single charge, the argument begins
-    // with a small cost instead.
+    // The argument of the general script begins with the operation and the number of charges. The
+    // argument of a script for a single charge begins with the cost. Its second byte is 0 for the
+    // small costs of the tests, so the argument is not mistaken for a refund or an undo.
     let has_amounts =
         matches!(words[3 + keys].as_bytes(), [REFUND | UNDO, count, ..] if *count > 0);
     let mut answer = vec![0];
     answer.extend(&5_u64.to_le_bytes()[..7]);
-    // A key that ends in `%h` has an epoch and not a state, so it gets no verdict.
+    // A key that ends in `%h` contains an epoch instead of a state, so the reply has no verdict for
+    // this key.
     for _ in words[3..3 + keys].iter().filter(|key| !key.ends_with("%h")) {
         answer.extend([0, outcome]);
         answer.extend([0; 35]);
@@ -216,8 +217,8 @@ fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     bulk(&answer)
 }
 
-/// Returns a reply in the format of the script for usual batches. For each key, an aligned fixed
-/// window has admitted the charge, or has denied it without a state.
+/// Returns a reply in the format of the script for usual batches. Each key gets a verdict: an
+/// admitted charge to an aligned fixed window, or a denied charge to a key without a state.
 fn usual_verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     const FIXED_ALIGNED: u8 = 0x91;
     const EMPTY: u8 = 4;

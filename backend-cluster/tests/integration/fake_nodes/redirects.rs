@@ -23,8 +23,8 @@ async fn a_slot_that_moved_is_followed_and_remembered() {
     low.says([high.redirect("MOVED", slot(LOW))]);
     for _ in 0..3 {
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());
-        // After the redirect, both nodes report the new owner of the slots, like the nodes of a
-        // real cluster.
+        // After the redirect, both nodes report that the node `high` serves all slots. The nodes of
+        // a real cluster also report a new assignment.
         low.sees(&[(0, 16_383, &high)]);
         high.sees(&[(0, 16_383, &high)]);
     }

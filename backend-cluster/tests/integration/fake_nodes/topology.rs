@@ -31,7 +31,8 @@ async fn the_slots_are_queried_again_but_not_after_every_error() {
     assert!(acquire(&store, LOW).await.unwrap().is_allowed());
     low.says(vec![Say::Error("CLUSTERDOWN The cluster is down".to_owned()); 10_000]);
     let four_rounds = async || {
-        // On a busy machine, the call can time out before the store queries the nodes.
+        // On a busy machine, the call can time out before the store queries the nodes, so the test
+        // also accepts a timeout.
         let kind = acquire(&store, LOW).await.unwrap_err().kind();
         assert!(matches!(kind, ErrorKind::Unavailable | ErrorKind::Timeout), "{kind:?}");
         let mut times = [low.received(), high.received()].concat();
@@ -48,9 +49,9 @@ async fn the_slots_are_queried_again_but_not_after_every_error() {
 
 #[tokio::test]
 async fn a_redirected_call_does_not_wait_for_a_new_slot_map() {
-    // The second round of queries begins 100 ms after the first round. A call that does not wait
-    // for the second round ends earlier. On a slow machine, the call can end later, so the test
-    // makes several attempts.
+    // The store queries the nodes for the slot map at most every 100 ms. A redirected call must not
+    // wait for the next query, so it must end earlier. On a slow machine, the call can still end
+    // later, so the test makes several attempts.
     for _ in 0..20 {
         let (low, high, store) = two_nodes().await;
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());
@@ -88,7 +89,8 @@ async fn one_node_that_answers_is_enough() {
     for _ in 0..5 {
         let urls = [closed.clone(), silent.url(), high.url()];
         let store = ClusterStore::new(urls).unwrap();
-        // The second node replies that it knows no slots, so the store must query the third node.
+        // The first node is down, and the second node replies that it knows no slots. So the store
+        // must query the third node.
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());
     }
 }

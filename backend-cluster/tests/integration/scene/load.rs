@@ -10,7 +10,6 @@ use tokio::task::JoinSet;
 
 use super::SOON;
 
-/// The outcome of a call of the load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Allowed { remaining: u64 },

@@ -30,7 +30,8 @@ pub(crate) fn wide() -> Policy {
     policy("wide: fixed-window 1000000/10d anchored")
 }
 
-/// Returns a builder for a store with short timeouts that are just long enough for a busy machine.
+/// Returns a builder for a store with short timeouts. The timeouts are just long enough for a busy
+/// machine.
 pub(crate) fn builder(cluster: &Cluster) -> ClusterStoreBuilder {
     let builder = ClusterStore::builder().urls(cluster.urls());
     builder.connect_timeout(Duration::from_millis(500)).response_timeout(Duration::from_secs(1))
@@ -62,8 +63,9 @@ pub(crate) async fn acquire(
     store.decide(Call::acquire(&[Charge::new(policy, "s").tenant(tenant)])).await
 }
 
-/// Returns the used amount of the limit of a tenant with a single subject. After a failed attempt
-/// to connect, calls fail for a short time, so this function retries until the store decides.
+/// Returns the amount of the policy's limit that the subject `s` of a tenant has used. After a
+/// failed attempt to connect, calls fail for a short time, so this function retries until the store
+/// decides.
 pub(crate) async fn used(store: &ClusterStore, policy: &Policy, tenant: &str) -> u64 {
     let charges = [Charge::new(policy, "s").tenant(tenant).cost(0)];
     let peek = async || store.decide(Call::new(Operation::Peek, &charges)).await.ok();

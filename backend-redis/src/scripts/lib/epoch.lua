@@ -4,14 +4,15 @@
 ---
 ---   | EPOCH 1 | number 16 | ends 7 | refunded 7 | refunded_at 7 |
 ---
----   number        the start of SHA-1 of the key of the id of the first hold, and the time of that
----                 hold, because an id can be used again
+---   number        9 digits of SHA-1 of the key of the first hold's id, and the time of that hold
 ---   ends          the time until which the epoch lasts
 ---   refunded      the sum of the refunds since the first hold
 ---   refunded_at   the time of the last refund
 ---
---- A reset removes the epoch. A settlement detects the reset: the epoch is absent, or its number
---- differs from the number in the record of the hold.
+--- The number contains a time because an id can be used again.
+---
+--- A reset removes the epoch. A settlement detects a reset after the hold was made: the epoch is
+--- absent, or its number differs from the number in the record of the hold.
 
 --- @section join
 --- Adds a new hold to the epoch of each charged state whose value does not contain its holds. If
@@ -20,8 +21,8 @@
 --- Inputs: held_and_spent, life, epoch_keys, epoch_values. Output: epochs (for each charge, the
 --- number of the epoch).
 ---
---- If an epoch must last longer, it is extended to 1.5 times the life of the hold. Therefore most
---- holds only read the epoch.
+--- An epoch must last as long as the record of the hold. If the epoch ends earlier, the script
+--- extends it to 1.5 times the life of the record, so that most holds only read the epoch.
 local epochs = {}
 for place, epoch_key in ipairs(epoch_keys) do
   local held_cost = parse('<I7', held_and_spent, place * 7 - 6)
@@ -48,8 +49,8 @@ end
 epochs = table.concat(epochs)
 
 --- @section read
---- Reads the epoch of the hold on a state. If the state was reset after the hold was made, the held
---- cost is 0.
+--- Reads the epoch of the hold on a state. If the state was reset after the hold was made, the
+--- section sets the held cost to 0.
 ---
 --- Inputs: place, epoch_key, record, epochs_at. Outputs: epoch (the number), epoch_values (the
 --- value of the epoch by its key), held_cost (0 after a reset).
@@ -66,7 +67,8 @@ if epoch ~= NO_EPOCH then
 end
 
 --- @section refund
--- Adds a refund to the epoch of a state, because the refund possibly refunded a hold.
+-- Adds a refund to the epoch of a state, so that a settlement does not refund the same amount
+-- again.
 local function note_refund(epoch_key, amount)
   local value = redis.pcall('GET', epoch_key)
   if type(value) ~= 'string' or #value ~= EPOCH_SIZE then return end

@@ -2,21 +2,22 @@
 --- are the three numbers that the rule returns (see lib/rules.lua). The other inputs are the
 --- numbers of the policy.
 
--- Returns the charged sum or the debt of a state, and the part of this amount that corresponds to a
--- cost of 1.
+-- Returns the charged sum or the debt of a state, and the amount by which a cost of 1 increases it,
+-- such as the `unit` of a token bucket.
 local function held(rule, a, b, c, p2)
   if rule == SLIDING_LOG then return a, 1 end
   if rule == SLIDING_COUNTER then return b + c, 1 end
   return b, rule == TOKEN_BUCKET and p2 or 1
 end
 
--- Returns the maximum cost that the policy admits now. Twin of `level` of the algorithms in the
--- core.
+-- Returns the maximum cost that the policy admits now, like the functions `level` of the algorithms
+-- in the core.
 local function remaining(rule, a, b, c, p1, p2, p3)
   local sum, unit = held(rule, a, b, c, p2)
   local free = p1 * unit - sum
   if rule == SLIDING_COUNTER then
-    -- The remaining part of the previous window in ticks, computed as in rules/sliding_counter.lua.
+    -- The number of ticks of the previous window that still count, computed as in
+    -- rules/sliding_counter.lua.
     local remaining_ticks = a - now
     remaining_ticks = math.min((remaining_ticks + -remaining_ticks % p3) / p3, p2)
     free = b > 0 and math.max(p1 * p2 - b * remaining_ticks, 0) or p1 * p2
@@ -25,8 +26,8 @@ local function remaining(rule, a, b, c, p1, p2, p3)
   return math.max((free - free % unit) / unit, 0)
 end
 
--- Returns the maximum cost that a charge beyond the limit can record now. Twin of `chargeable` of
--- the algorithms in the core.
+-- Returns the maximum cost that a charge beyond the limit can record now, like the functions
+-- `chargeable` of the algorithms in the core.
 local function room(rule, a, b, c, p2, p3, p4)
   local sum, unit = held(rule, a, b, c, p2)
   local max = MAX_EXACT

@@ -1,4 +1,5 @@
 --- The first part of every script: short names of functions, and the current time.
+
 -- Every number in a script is an integer of at most 2^53, which a double represents exactly. `(a -
 -- a % b) / b` divides integers.
 local pack, parse, call = struct.pack, struct.unpack, redis.call

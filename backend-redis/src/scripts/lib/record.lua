@@ -4,14 +4,14 @@
 --- Reads the record under an id.
 ---
 --- Inputs: id_key; id (begins with the kind and the fingerprint of the call). Output: record
---- (`false` if the record is absent or has expired). Returns from the script if another call has
---- used the id, or if the id has a foreign value.
+--- (`false` if the record is absent or has expired). The section ends the script if another call
+--- has used the id, or if the id has a foreign value.
 local record = redis.pcall('GET', id_key)
 if record then
   local kind = type(record) == 'string' and #record > ID_HEAD and record:byte()
   if kind ~= ID and kind ~= HOLD then return string.char(ID_FOREIGN) end
-  -- The key of the record lives longer than the record itself. In a test that sets the time, the
-  -- key lives much longer.
+  -- The key of the record lives a little longer than the record, and much longer in a test that
+  -- sets the time. So the script checks whether the record has expired.
   local life, _, written_at = parse('<I7BI7', record, FINGERPRINT + 1)
   if now >= written_at + life then
     record = false
@@ -25,7 +25,7 @@ end
 ---
 --- Inputs: record, and minimum_and_costs of the call, which has as many costs as the hold. Outputs:
 --- held_at, spent_at, epochs_at and replies_at (the places at which these parts of the record
---- begin), lapses_at and reply_size. Returns from the script if the record is a foreign value.
+--- begin), lapses_at and reply_size. The section ends the script if the record is a foreign value.
 local held_at = HOLD_HEAD + #minimum_and_costs + 1
 local spent_at = held_at + #minimum_and_costs - 7
 local epochs_at = spent_at + #minimum_and_costs - 7

@@ -5,21 +5,22 @@
 ---   cost            the cost of the charge
 ---   op              ACQUIRE, PEEK, REFUND or UNDO
 ---   max_wait        the maximum wait of an acquire; for an undo, the original cost of the charge
----   taken_at        for an undo, the time of the charge
+---   taken_at        for an undo, the time of the charge that the undo undoes
 ---   p1 to p4        the numbers of the policy
 ---   key, is_list    only for a log: the key, and whether the value is a list
 ---   max_records     only for a charge beyond the limit to a log: the maximum number of records
 ---
 --- Outputs:
 ---   admits          whether the cost is admitted; `nil` if the value is foreign
----   a, b, c         three numbers of the state; after an undo in a log, c is greater than 0 if the
----                   record of the charge is not among the newest MAX_UNDO records
+---   a, b, c         three numbers of the state, which depend on the rule
 ---   d               the time at which the state ends; 0 if this time follows from a, b and c
----   after           the value to write; `nil` if nothing is written, `false` if the state becomes
----                   empty
+---   after           the value to write, `nil` for no write, or `false` if the state becomes empty
 ---   expires_at      the time until which the value must live
 ---   plan            only for a log that is a list: the elements to remove and to add
----   keeps_ttl       whether the key already lives long enough
+---   keeps_ttl       whether the key already lives until expires_at
+---
+--- After an undo in a log, c is greater than 0 if the record of the charge is not among the newest
+--- MAX_UNDO records.
 ---
 --- An acquire charges the cost if it is admitted. A refund subtracts the cost from the state as it
 --- is now. An undo subtracts the cost from the part of the state that was charged at `taken_at`.

@@ -5,8 +5,8 @@
 ---
 --- Inputs: id_key, id, op. Outputs: record, the outputs of lib/record.hold, life, taken_at, spent
 --- (the spent costs of all charges before this call) and costs (the spent costs that this call
---- reports). The section returns from the script if the hold is unknown or already settled, or if
---- the call is an extension after the lapse.
+--- reports). The section ends the script if the hold is unknown or already settled, or if the call
+--- is an extension after the lapse.
 local minimum_and_costs = id:sub(ID_REQUEST + 1)
 --- @inline lib/record.id
 if not record then return string.char(HOLD_UNKNOWN) end
@@ -25,8 +25,8 @@ if op == EXTEND and now >= lapses_at then return pack('<BI7', HOLD_LAPSED, now -
 ---
 --- Inputs: op, total (the actual cost), held_cost, spent_cost, value, rule, p1 to p4, and a, b, c
 --- of a peek by the rule. Outputs: change (an operation of the rule), cost (0 if nothing changes),
---- and the inputs of the rule for this change. limit is the p1 of the rule, original_cost is
---- max_wait, and max is max_records (see lib/rules.lua).
+--- and three inputs of the rule for this change (see lib/rules.lua): limit (as p1), original_cost
+--- (as max_wait) and max (as max_records).
 local charged_cost, change, cost, limit, original_cost, max =
   math.max(held_cost, spent_cost), PEEK, 0, p1, held_cost, nil
 if op == EXTEND or held_cost == NOT_COUNTED then
@@ -39,8 +39,10 @@ elseif op == SETTLE and total < held_cost and value then
 end
 
 --- @section refunds
---- Reduces the refund of a hold. Other refunds of the same state, which were made after the hold,
---- have possibly refunded the hold already. Each of these refunds is subtracted only once.
+--- Reduces the refund of a settlement by the earlier refunds that calls have made on the same state
+--- since the hold, because these refunds have possibly refunded the hold already. For example, a
+--- settlement that would refund 5 after an earlier refund of 3 refunds only 2. Each earlier refund
+--- is subtracted only once.
 ---
 --- Inputs: change, cost, original_cost, taken_at, rule, a, b, c, p2, epoch_key, epoch_values, and
 --- apply_rule, which applies the rule to a state. Outputs: cost, original_cost, refunds_after (the
@@ -66,7 +68,8 @@ if change == UNDO and refunded > 0 and refunded_at >= taken_at then
     out_of_reach = unreachable
   end
   local counted_refund = math.min(refunded, possible_refund)
-  -- If the value is invalid, the cost is not changed, so that the next step reports the value.
+  -- If the value is foreign, keep the cost, because the next step reports the foreign value only if
+  -- the cost is above 0.
   if is_valid ~= nil then
     cost, original_cost = possible_refund - counted_refund, original_cost - counted_refund
   end

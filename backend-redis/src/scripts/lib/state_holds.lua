@@ -1,5 +1,5 @@
---- The holds on a state, for policies that refund lapsed holds (`refund-lapsed`). Twin of
---- core/src/engine/state_holds.rs.
+--- The holds on a state, for policies that refund lapsed holds (`refund-lapsed`).
+--- core/src/engine/state_holds.rs does the same for other stores.
 ---
 --- A state with holds is a sorted set, so that an eviction removes the state and its holds
 --- together. A call reads and writes only the members of the holds that it needs:
@@ -9,36 +9,39 @@
 ---   lapses_at     an open hold. The score is the time at which the hold lapses
 ---   -expires_at   a lapsed hold. The score is the negative time at which the hold expires
 ---
----   foot: | rule 1 | p2 7 | p3 7 | p4 7 | unspent 7 | number 4 | open 4 | lapsed 4 | refunded 7 |
----         | refunded_at 7 | due 7 | ends 7 | key_expires_at 7 | HOLDS 1 |
----   hold: | number 4 | key 16 | taken_at 7 | cost 7 | spent 7 | expires_at 7 |
----         | refunded 7, if it has lapsed |
+---   | foot | rule 1 | p2 7 | p3 7 | p4 7 | unspent 7 | number 4 | open 4 | lapsed 4 | refunded 7 |
+---   |      | refunded_at 7 | due 7 | ends 7 | key_expires_at 7 | HOLDS 1 |
+---   | hold | number 4 | key 16 | taken_at 7 | cost 7 | spent 7 | expires_at 7 |
+---   |      | refunded 7, if it has lapsed |
 ---
----   rule, p2 …     the rule that wrote the state last, and its numbers. This rule refunds lapsed
----                  holds
+---   rule, p2 …     the rule that wrote the state last, and its numbers
 ---   unspent        the sum of the unspent parts of the open holds
----   number         in the foot: the number of holds so far. In a hold: the number of the hold,
----                  big-endian, so that the older of two holds that lapse together is first
----   open, lapsed   the number of open and of lapsed holds
----   refunded       in the foot: the sum of the refunds that possibly refunded an open hold;
----                  in a lapsed hold: the amount that was refunded when the hold lapsed
+---   number         in the foot: the number of holds so far; in a hold: its own number
+---   open, lapsed   the number of open holds and the number of lapsed holds
+---   refunded       in the foot: the sum of the refunds that possibly refunded an open hold
+---   refunded       in a lapsed hold: the amount that was refunded when the hold lapsed
 ---   refunded_at    the time of the last refund
 ---   due            a time before which no hold lapses or expires
 ---   ends           the time at which the last hold expires
 ---   key_expires_at the time until which the key lives at least
 ---   key            the first 16 hexadecimal digits of SHA-1 of the key of the hold's id
 ---
+--- The rule in the foot refunds lapsed holds. The number in a hold is big-endian, so that the older
+--- of two holds that lapse at the same time is first.
+---
 --- A script without this file treats a sorted set as a foreign value and does not change it.
--- The current time. While the script refunds a lapsed hold, `now` is an earlier time.
+
+-- The time of the call. While the script refunds a lapsed hold, `now` is the time of the lapse.
 local current_time = now
 
 -- The feet of the states that the script has read, by key. A foot is the fixed-size end of the
--- state. The table of a foot also contains changes that are not written yet: `new_hold` with
--- `new_score`, and `old_hold`.
+-- state. Its table also contains changes that are not written yet: the hold to add (`new_hold`,
+-- with its score `new_score`) and the hold to remove (`old_hold`).
 local feet_by_key = {}
 
--- A log with holds is one string, so its number of records is bounded. At the bound, a charge moves
--- the newest record to the current time instead of adding a record.
+-- A log with holds is one string, so its number of records is bounded. If a log has the maximum
+-- number of records, a charge moves the newest record to the current time instead of adding a
+-- record.
 local rule_without_holds = RULES[SLIDING_LOG]
 RULES[SLIDING_LOG] = function(
   value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
@@ -125,7 +128,7 @@ refund_rest = function(foot, value, kind, key, cost, taken_at, original_cost)
   return refund_rest(foot, value, kind, key, amount - counted, taken_at, original_cost - counted)
 end
 
--- Refunds each lapsed hold, at the time of its lapse, and removes the expired holds. Returns the
+-- Refunds each lapsed hold as of the time of its lapse, and removes the expired holds. Returns the
 -- new state.
 local function settle_due(key, foot, value, kind, blocked_until)
   if foot.due > current_time then return value, kind end
@@ -194,18 +197,19 @@ local function add_unspent(foot, amount)
   foot.unspent = math.max(math.min(foot.unspent + amount, MODULUS), 0)
 end
 
--- Returns the first digits of SHA-1 of the key of an id. A state contains these digits, so that the
--- hold of the id can be found.
+-- Returns the first digits of SHA-1 of the key of an id. Each hold in a state contains these
+-- digits, so that a call can find the hold of its id.
 local function hash_id_key(id_key)
   return redis.sha1hex(id_key):sub(1, 16)
 end
 
--- Returns the part of the reply to a charge that describes the holds on the state of the charge:
---   the unspent sum of the open holds, the number of holds that follow (1 byte)
---   if holds follow: refunded, refunded_at, the size of the state (4 bytes), the state
---   the holds that lapse next, each with lapses_at, taken_at, cost and spent
--- The reply contains the holds only if the wait depends on lapses. The core computes the wait from
--- the holds.
+-- Returns the part of the reply to a charge that describes the holds on the state of the charge. It
+-- begins with the unspent sum of the open holds, and the number of holds that follow (1 byte). If
+-- holds follow, the next parts are refunded and refunded_at of the foot, the size of the state (4
+-- bytes), and the state. Then each hold follows, with lapses_at, taken_at, cost and spent.
+--
+-- If the wait depends on lapses, the reply contains the holds that lapse next, from which the core
+-- computes the wait.
 local function open_holds(key, foot, value, waits_for_lapses)
   local unspent = foot and foot.unspent or 0
   if not foot or not waits_for_lapses then return pack('<I7B', unspent, 0) end

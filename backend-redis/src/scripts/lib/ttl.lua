@@ -3,10 +3,9 @@
 --- @section text
 --- Computes the time to live of a key, as the argument PX of a command such as SET.
 ---
---- Input: ends (the time until which the key must live). Output: ttl. ttl is a text of
---- milliseconds, rounded up, which the server counts from the start of the current millisecond. If
---- a test sets the time (ARGV[2]), ttl is at least MIN_TTL_IN_TESTS, because real time must not
---- expire a state that is still alive in virtual time.
+--- Input: ends (the time until which the key must live). Output: ttl, a text: the milliseconds from
+--- the start of the current millisecond, rounded up. If a test sets the time (ARGV[2]), ttl is at
+--- least MIN_TTL_IN_TESTS, so that no state is lost while virtual time stands still.
 if ends > MAX_EXACT then ends = MAX_EXACT end
 ttl = (ends + -ends % 1000 - (now - now % 1000)) / 1000
 if ttl < 1 then ttl = 1 end
@@ -27,7 +26,7 @@ ttl = string.format('%d', ttl)
 ---
 --- Outputs:
 ---   expires_at         the time until which the key must live
----   keeps_ttl          whether the key already lives that long
+---   keeps_ttl          whether the key already lives until expires_at
 if op == ACQUIRE then
   if expires_at <= expires_at_before then
     expires_at, keeps_ttl = expires_at_before, true

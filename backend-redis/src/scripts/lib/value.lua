@@ -42,8 +42,8 @@ local function read(key)
 end
 
 --- @section block
--- Returns a value with a block that lasts until `blocked_until`. If that time is 0, returns the
--- value unchanged.
+-- Returns a value with a block that lasts until `blocked_until`. If `blocked_until` is 0, returns
+-- the value unchanged.
 local function blocking(value, blocked_until)
   if blocked_until == 0 then return value end
   return string.char(value:byte() + BLOCK_FLAG) .. value:sub(2) .. pack('<I7', blocked_until)

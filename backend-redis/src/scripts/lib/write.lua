@@ -15,16 +15,18 @@ else
 end
 
 --- @section log
---- Writes a log: a list, the end of a string, or a whole string.
+--- Writes a log. A long log is stored as a list, and a short log as a string. If the rule has
+--- changed only the end of the string, the script overwrites only that end.
 ---
---- Inputs: the outputs as_list and offset of the rule, and the inputs of the section `list`.
---- Output: admits (`nil` if the log is a foreign value).
+--- Inputs: the inputs of the section `list`, and two outputs of rules/sliding_log.lua: as_list
+--- (whether to write a list) and offset (the byte at which `after` overwrites the string, or
+--- `nil`). Output: admits (`nil` if the log is a foreign value).
 if as_list then
   --- @inline lib/write.list
 elseif offset then
-  -- The script has read only the end of the string. If the string is longer than the size in its
-  -- foot (the fixed-size end of the log), the value is foreign, because the next call would read
-  -- the old end of the string again.
+  -- The script has not read the whole string, so it checks the size of the string after the write.
+  -- A longer string is foreign, because the next call would read the old bytes after the written
+  -- end.
   if call('SETRANGE', key, string.format('%d', offset), after) > offset + #after then
     admits = nil
   elseif not keeps_ttl then
@@ -39,12 +41,13 @@ end
 --- @section list
 --- Writes a list.
 ---
---- Inputs: value and is_list, which describe the key before the write. Outputs of the rule that are
---- inputs here: from and to (the bounds of LTRIM), chunk and chunks (elements to add before the
---- last element).
+--- Inputs: `value` and `is_list` (of the key before the write), and four outputs of the rule.
+--- `from` and `to` are the arguments of LTRIM. `chunks` (an array of elements) and `chunk` (one
+--- element) are full elements of CHUNK records. They are not the chunks of a lease. The script
+--- writes them before `after`, the new last element, because only the last element has a foot.
 if not is_list then
-  -- A server checks for lack of memory only before the first write of a script, and UNLINK is a
-  -- write. So the script unlinks only a key that exists.
+  -- A server that lacks memory refuses RPUSH only if the script has written nothing yet, and UNLINK
+  -- counts as a write. So the script unlinks only a key that exists.
   if value then call('UNLINK', key) end
   if chunks then
     for place = 1, #chunks do call('RPUSH', key, chunks[place]) end

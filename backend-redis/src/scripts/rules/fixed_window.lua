@@ -1,5 +1,6 @@
---- Fixed window: admits a cost if and only if count + cost <= limit. Twin of
---- core/src/algorithm/fixed_window.rs. lib/rules.lua describes the inputs and outputs.
+--- Fixed window. A cost is admitted if and only if count + cost <= limit.
+--- core/src/algorithm/fixed_window.rs decides in the same way. lib/rules.lua describes the inputs
+--- and outputs.
 local limit, window, phase, start = p1, p2, p3, p4
 local ends, count = 0, 0
 local is_valid = true

@@ -1,6 +1,6 @@
 --- Token bucket that is refilled once per period. A cost is admitted if and only if debt + cost <=
---- capacity. Twin of core/src/algorithm/interval_bucket.rs. lib/rules.lua describes the inputs and
---- outputs.
+--- capacity. core/src/algorithm/interval_bucket.rs decides in the same way. lib/rules.lua describes
+--- the inputs and outputs.
 local capacity, refill, period = p1, p2, p3
 local anchor, debt, recovers_at, expires_at_before = 0, 0, 0, 0
 local written_anchor, written_debt = 0, 0
@@ -29,9 +29,9 @@ local booked = debt + cost
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
 
 local was_there = debt > 0
--- If nothing is written, the state ends at `recovers_at` in its value. The policy that wrote the
--- value computed this time, which is possibly earlier than the end by the current policy. If the
--- time does not fit into a value, the client computes it from a, b and c.
+-- If the script writes nothing, the state ends at `recovers_at` in its value. The policy that wrote
+-- the value computed this time, and a current policy with a slower refill would compute a later
+-- time. If the time does not fit into a value, the client computes it from a, b and c.
 if was_there and recovers_at < MODULUS then d = recovers_at end
 local writes = op == ACQUIRE and admits
 if writes then -- take
@@ -43,13 +43,14 @@ elseif op == REFUND then -- refund
   if not writes then anchor, debt, after = 0, 0, false end
 elseif op == UNDO and was_there then -- undo
   local original_cost, between = max_wait, math.max(written_anchor - taken_at, 0)
-  -- The refill between the charge and the last write repaid the charge first. So the undo subtracts
-  -- only the part of the charge that was not repaid.
+  -- Refilled tokens must not be refunded again. So the undo assumes that the whole refill between
+  -- the charge and the last write has repaid this charge, and subtracts only the rest of the
+  -- charge.
   local undone = math.min(cost, original_cost - (between + -between % period) / period * refill)
   writes = taken_at - written_anchor < period and undone > 0
   if writes and undone >= debt then
     writes, anchor, debt, after = false, 0, 0, false
-  elseif writes then -- The anchor stays, so that other undos are equally exact.
+  elseif writes then -- Keep the anchor: after a later anchor, the next undo would undo less.
     anchor, debt = written_anchor, written_debt - undone
   end
 end

@@ -1,9 +1,10 @@
---- Sliding counter. The count of the previous window is multiplied by the fraction of this window
---- that is still within the last `window` ticks. A cost is admitted if and only if
+--- Sliding counter. The count of the previous window is multiplied by the fraction of the previous
+--- window that is within the last `window` ticks. A cost is admitted if and only if
 ---
----   previous * (window - elapsed) + (current + cost) * window <= limit * window
+---     previous * (window - elapsed) + (current + cost) * window <= limit * window
 ---
---- Twin of core/src/algorithm/sliding_counter.rs. lib/rules.lua describes the inputs and outputs.
+--- core/src/algorithm/sliding_counter.rs decides in the same way. lib/rules.lua describes the
+--- inputs and outputs.
 local limit, window, tick = p1, p2, p3
 local span = window * tick
 local ends, previous, current, expires_at_before = 0, 0, 0, 0
@@ -21,7 +22,8 @@ if kind == COUNTER then
   end
 end
 
--- wait: the cost is denied if the count of the current window and the cost exceed the limit.
+-- wait: the cost is denied if the count of the current window and the cost together exceed the
+-- limit.
 local room = limit - cost - current
 admits = room >= 0
 if admits and previous > 0 then

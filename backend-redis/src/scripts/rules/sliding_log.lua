@@ -1,40 +1,43 @@
 --- Sliding log. A cost is admitted if and only if the sum of the costs of the records with time >
---- now - window, plus the cost, is at most limit. Twin of core/src/algorithm/sliding_log.rs with
---- another data structure. The core has a queue and removes expired records at each charge. This
---- file has bytes, and reads and writes only the end of the bytes. lib/rules.lua describes the
---- inputs and outputs.
+--- now - window, plus the cost, is at most limit. core/src/algorithm/sliding_log.rs decides in the
+--- same way, with another data structure. The core keeps records in a queue, and removes expired
+--- records at each charge. The script keeps them in a Redis value, and usually reads and writes
+--- only the end of this value. lib/rules.lua describes the inputs and outputs.
 ---
 --- A log of at most 128 records is a string:
 ---
----   1     7             14 each                     14              37
+---   |  1  |      7      |   14   |   14   |       |      14       |  37  |
 ---   +-----+-------------+--------+--------+-- … --+---------------+------+
 ---   | LOG | total       | record | record |       | newest record | foot |
 ---   |     | before them |        |        |       |               |      |
 ---   +-----+-------------+--------+--------+-- … --+---------------+------+
----   '--- LOG_HEAD: 8 ---'                         '----- LOG_END: 51 ----'
+---   |-- LOG_HEAD: 8 ----|                         |---- LOG_END: 51 -----|
 ---
----   record: | stamp 7 | total 7 |                           oldest record first
----   foot:   | total_before 7 | oldest_place 2 | oldest_stamp 7 | oldest_total 7 |
----           | sealed 4 | count 2 | expires_at 7 | LOG 1 |
+---   | record | stamp 7 | total 7 |
+---   | foot   | total_before 7 | oldest_place 2 | oldest_stamp 7 | oldest_total 7 |
+---   |        | sealed 4 | count 2 | expires_at 7 | LOG 1 |
+---
+--- The records are in the order of their times, and the oldest record is first.
 ---
 ---   stamp         the time of the record: the time of the call, or the end of the grain
----   total         the running total of the costs up to this record; only the difference of two
----                 totals has a meaning
----   oldest_…      the oldest record that counted at the last write: the place of this record in
----                 its element (from 0), its stamp and its total
+---   total         the running total of the costs up to this record
+---   oldest_…      the place, stamp and total of the oldest record that counted at the last write
 ---   total_before  the running total before the oldest record that counted
----   sealed        the number of elements before this one (0 in a string)
+---   sealed        the number of elements before this element (0 in a string)
 ---   count         the number of records in this element
 ---   expires_at    the time until which the key lives at least
 ---
---- A log that possibly needs more records is a list. The last element of the list has the bytes
---- above, with at most CHUNK records. Each element before the last element is sealed: a sealed
---- element has exactly CHUNK records and no foot.
+--- Only the difference of two totals has a meaning. oldest_place is the place of the record in its
+--- element, from 0.
 ---
---- A decision therefore reads and writes only the end of the string, or the last element of the
---- list. If a record has expired since the last write, the decision also reads the next records, or
---- the element that contains them. Expired records are not removed immediately. They stay in a
---- string until they are half of the string, and in a list until a whole element has expired.
+--- A log that possibly needs more than 128 records is a list. The last element of the list has the
+--- same layout as a string, with at most CHUNK records. Each earlier element is sealed: it has
+--- exactly CHUNK records and no foot.
+---
+--- A decision reads and writes only the end of the string, or the last element of the list. If a
+--- record has expired since the last write, the decision also reads the next records, or the
+--- element that contains them. Expired records are not removed immediately. They stay in a string
+--- until they are half of the string, and in a list until a whole element has expired.
 local limit, window, grain, long = p1, p2, p3, p4
 local newest_stamp, total, total_before, oldest_place, oldest_stamp, oldest_total = 0, 0, 0, 0, 0, 0
 local sealed, count, expires_at_before, is_there = 0, 0, 0, false
@@ -44,8 +47,8 @@ if kind == LOG then
   is_there = true
 end
 
--- first_counted: moves oldest_… to the oldest record that still counts. `number` is the element
--- (from 0) that contains this record, or `nil` if the log is a foreign value.
+-- first_counted: moves oldest_… to the oldest record that still counts. `number` is the number of
+-- the element (from 0) that contains this record, or `nil` if the log is a foreign value.
 local at, sum, number, oldest_cost = now, 0, 0, 0
 if is_there then
   -- check: if the script has read the whole value, the foot (the fixed-size end of the log) must
@@ -57,19 +60,19 @@ if is_there then
   end
 end
 if is_there and number then
-  -- monotonic: if the clock stepped back, the newest record determines the current time. This is
-  -- the stamp of the record, or the start of its grain.
+  -- monotonic: if the clock stepped back, the newest record determines the current time. The
+  -- current time is then the stamp of this record, or the start of the grain of this record.
   if newest_stamp - grain > at then at = newest_stamp - grain end
   local horizon = at - window
   if newest_stamp <= horizon then
     is_there = false
   elseif oldest_stamp <= horizon then
     local field, origin, bound, place, element = 1, 0, horizon, oldest_place + 1, nil
-    if #value == LOG_END then -- Usually few records have expired: read the next records.
+    if #value == LOG_END then -- Usually few records have expired, so read only four records.
       local start = LOG_HEAD + place * RECORD - 7
       local excerpt = call('GETRANGE', key, string.format('%d', start), string.format('%d', start + 62))
-      -- A total precedes each record in the excerpt: the total of the previous record or of the
-      -- head.
+      -- For each record, read three numbers: the running total before the record (of the previous
+      -- record or the head), and the stamp and the total of the record.
       for byte = 1, #excerpt - 20, RECORD do
         total_before, oldest_stamp, oldest_total = parse('<I7I7I7', excerpt, byte)
         if oldest_stamp > horizon then break end
@@ -87,7 +90,7 @@ if is_there and number then
   end
   sum = total - total_before
   if sum < 0 then sum = sum + MODULUS end
-  -- check: the newest record is the last record that counts, and each record has a cost.
+  -- check: the newest record is the last record that counts, and each record has a cost above 0.
   oldest_cost = oldest_total - total_before
   if oldest_cost < 0 then oldest_cost = oldest_cost + MODULUS end
   if oldest_cost == 0 or oldest_cost > sum or sum > MAX_EXACT or oldest_stamp > newest_stamp
@@ -247,10 +250,10 @@ if number then
 end
 
 --- @section undo
---- undo: removes the cost from the record of the charge at `taken_at`. This record must still count
---- and be one of the newest MAX_UNDO records. The totals of all later records decrease, so the
---- script writes these records again. Output: last_to_expire, which is the stamp of the record if
---- the record is older than the newest MAX_UNDO records.
+--- undo: removes the cost from the record of the charge at `taken_at`, if this record still counts
+--- and is one of the newest MAX_UNDO records. The totals of all later records decrease, so the
+--- script writes these records again. Output: last_to_expire, the stamp of the record if the record
+--- is too old for the undo.
 local stamp, undone = taken_at, 0
 if grain > 0 then stamp = stamp - stamp % grain + grain end
 local place, element, has_rest = oldest_place, nil, false
@@ -271,8 +274,8 @@ end
 if undone > 0 and undone == sum then
   sum, newest_stamp, after = 0, 0, false
 elseif undone > 0 then
-  -- `later` gets the later records. If a part of the undone cost remains, `later` also gets the
-  -- record of the charge.
+  -- `later` gets the records after the record of the charge. If a part of the cost of this record
+  -- remains, `later` also gets this record.
   local later, part = {}, element
   local from_place = has_rest and place or place + 1
   for part_number = number, sealed do
@@ -314,8 +317,8 @@ elseif undone > 0 then
         .. table.concat(later, '', fits + 1, math.min(fits + CHUNK, #later))
       fits = fits + CHUNK
     end
-    -- The end of the section above writes the newest record together with the foot, so this record
-    -- is removed from `records`.
+    -- Remove the newest record from `records`, because the code at the end of the rule writes it
+    -- together with the foot.
     newest_stamp, total = parse('<I7I7', records, #records - RECORD + 1)
     sum, records = sum - undone, records:sub(1, -RECORD - 1)
   end

@@ -1,6 +1,6 @@
 --- Token bucket with continuous refill, and GCRA. A cost is admitted if and only if debt + cost *
---- unit <= capacity * unit. A unit of debt is 1/unit of a token. Twin of
---- core/src/algorithm/token_bucket.rs. lib/rules.lua describes the inputs and outputs.
+--- unit <= capacity * unit. A unit of debt is 1/unit of a token. core/src/algorithm/token_bucket.rs
+--- decides in the same way. lib/rules.lua describes the inputs and outputs.
 local capacity, unit, refill, tick = p1, p2, p3, p4
 local time, debt, recovers_at, expires_at_before = 0, 0, 0, 0
 local written_time, written_debt = 0, 0
@@ -37,8 +37,9 @@ local booked = debt + cost * unit
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
 
 local was_there = debt > 0
--- If nothing is written, the state ends at `recovers_at` in its value. The policy that wrote the
--- value computed this time, which is possibly earlier than the end by the current policy.
+-- If the script writes nothing, the state ends at `recovers_at` in its value. The policy that wrote
+-- the value computed this time, and a current policy with a slower refill would compute a later
+-- time.
 if was_there then d = recovers_at end
 local writes = op == ACQUIRE and admits
 if writes then -- take
@@ -51,13 +52,17 @@ elseif op == REFUND then -- refund
 elseif op == UNDO and was_there then -- undo
   local original_cost, taken_tick = max_wait, taken_at - taken_at % tick
   local between = (written_time + -written_time % tick - taken_tick) / tick
-  -- The refill between the charge and the last write repaid the charge first. So the undo subtracts
-  -- only the part of the charge that was not repaid.
+  -- Refilled tokens must not be refunded again. So the undo assumes that the whole refill between
+  -- the charge and the last write has repaid this charge, and subtracts only the rest of the
+  -- charge.
   local undone = math.min(cost * unit, original_cost * unit - between * refill)
   writes = between >= 0 and undone > 0
   if writes and undone >= debt then
     writes, time, debt, after = false, 0, 0, false
-  elseif writes then -- The time of the state stays, so that other undos are equally exact.
+  elseif writes then
+    -- The time of the state stays the time of the last write. An undo assumes that the refill
+    -- between the charge and this time has repaid the charge, so with a later time, the next undo
+    -- would subtract less.
     time, debt = written_time, written_debt - undone
   end
 end

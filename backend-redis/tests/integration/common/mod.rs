@@ -29,7 +29,7 @@ pub(crate) async fn builder() -> RedisStoreBuilder {
 }
 
 pub(crate) async fn builder_with(prefix: &str) -> RedisStoreBuilder {
-    // The timeouts are long because the machine is possibly slow and these tests do not depend on
+    // The timeouts are long, because the machine is possibly slow and these tests do not depend on
     // timeouts.
     let patience = Duration::from_secs(30);
     let builder = RedisStore::builder().url(server().await.socket_url());
@@ -69,7 +69,7 @@ pub(crate) fn key(policy: &Policy) -> Vec<u8> {
     key_with_prefix("tidegate", policy).into_bytes()
 }
 
-/// Returns the key of a policy's state for the subject `s`, with this prefix.
+/// Returns the key of a policy's state for the subject `s`, with the prefix `prefix`.
 pub(crate) fn key_with_prefix(prefix: &str, policy: &Policy) -> String {
     String::from_utf8(Keys::new(prefix).key(&Charge::new(policy, "s"))).unwrap()
 }

@@ -1,5 +1,5 @@
--- The floor of a limiter in a script: reads the time and a state of 15 bytes, and writes the state.
--- Argument: a text, whose first bytes are the first state.
+-- The least that a limiter in a script must do: read the time and a state of 15 bytes, and write
+-- the state. Argument: a text. Its first 15 bytes are the initial state.
 local time = redis.call('TIME')
 local value = redis.call('GET', KEYS[1])
 if value then

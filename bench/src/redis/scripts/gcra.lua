@@ -1,16 +1,15 @@
--- GCRA in the form of the widely used script and the scripts that are derived from it: the
--- theoretical arrival time is decimal text, in seconds, in floating point. Waits are text.
+-- GCRA, as in a widely used script and its descendants. The state is the theoretical arrival time
+-- in seconds, a floating-point number as decimal text. Waits are text too.
 --
 -- ARGV: burst, requests per period, period in seconds, cost. Reply: admitted cost, remaining
--- amount, seconds until a request would be admitted (or -1), seconds until the state is
--- recovered.
+-- amount, seconds until a request would be admitted (or -1), seconds until the state is recovered.
 local burst, rate, period, cost =
   tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local interval = period / rate
 local increment = interval * cost
 local tolerance = interval * burst
 
--- Seconds since a recent day instead of 1970, so that the text has digits for fractions.
+-- Seconds since 2017 instead of 1970 leave more digits of the text for fractions.
 local time = redis.call('TIME')
 local now = (time[1] - 1483228800) + time[2] / 1000000
 

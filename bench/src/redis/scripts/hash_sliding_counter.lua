@@ -1,9 +1,9 @@
--- The sliding counter in a hash: the number of the window, the count of the previous window, and
--- the count of this window. The previous count is multiplied by the share that the window still
+-- A sliding counter in a hash: the number of the window, its count, and the count of the previous
+-- window. The previous count is multiplied by the part of its window that the sliding window still
 -- covers.
 --
--- ARGV: limit, window in seconds, cost. Reply: 1 if the request is admitted, the remaining
--- amount, seconds until the window ends if the request is denied.
+-- ARGV: limit, window in seconds, cost. Reply: 1 if the request is admitted, the remaining amount,
+-- seconds until the window ends if the request is denied.
 local limit, window, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000

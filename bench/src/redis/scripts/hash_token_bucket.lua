@@ -1,5 +1,5 @@
--- The token bucket in the form of articles and several libraries: a hash with the tokens, which
--- have fractions, and the time of the last call in seconds. Every call writes the hash.
+-- A token bucket as in articles and several libraries: a hash with the number of tokens, which can
+-- be a fraction, and the time of the last call in seconds. Every call writes the hash.
 --
 -- ARGV: capacity, tokens per second, cost. Reply: 1 if the request is admitted, the remaining
 -- amount, seconds until a request would be admitted, seconds until the bucket is full.

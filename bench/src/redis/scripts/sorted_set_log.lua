@@ -1,7 +1,5 @@
--- The log in the form of most articles on sliding windows: a sorted set of times, with five
--- commands. The last two commands are sent only if the request is admitted. This script is as
--- cheap as possible: a member is only a time, so two requests in one microsecond count once, and
--- a refusal has no wait.
+-- A log as in most articles on sliding windows: a sorted set of times. It is as cheap as possible:
+-- a member is only a time, so two requests in one microsecond count once. A refusal has no wait.
 --
 -- ARGV: limit, window in microseconds. Reply: 1 if the request is admitted, the remaining
 -- amount.

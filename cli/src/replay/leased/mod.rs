@@ -1,11 +1,11 @@
 //! Replays requests on several nodes with leases, and compares them with a store without leases.
 //!
 //! Each node is a real [`LeasedStore`](tidegate_core::layers::LeasedStore). All nodes share one
-//! store in memory. Clocks and timers are virtual: [`LogTime`] moves them to the time of each
-//! record, and the tasks of the leases run at their times in between. The store answers
-//! immediately, so the tasks of a request end before the next request.
+//! store in memory. Clocks and timers are virtual: [`LogTime`] advances them to the time of each
+//! record. If a timer of a lease fires before that time, its task runs at the time of the timer.
+//! The store answers immediately, so the tasks of a request end before the next request.
 //!
-//! The hashes of the leases have a fixed seed, so that a log gives the same result each time.
+//! The hashes of the leases have a fixed seed, so that every replay of a log has the same result.
 
 mod run;
 mod shared_store;
@@ -31,11 +31,12 @@ pub struct Leasing {
     pub seed: Option<u64>,
     /// The maximum time between the charge of a chunk and its use.
     pub span: LeaseSpan,
-    /// The maximum share of the remaining amount in one chunk.
+    /// The maximum share of the remaining amount that the store grants in one chunk.
     pub share: Share,
-    /// The number of requests that a node must admit within a span before it leases.
+    /// The number of requests of a subject that a node must admit within a span before it leases
+    /// chunks for this subject.
     pub hot_after: u32,
-    /// Whether sliding logs and counters are leased.
+    /// Whether the nodes also lease sliding logs and sliding counters.
     pub sliding: bool,
 }
 
@@ -60,12 +61,12 @@ impl Leasing {
     }
 }
 
-/// The maximum number of leases of all nodes together. It bounds the memory, because even an unused
-/// lease takes 100 bytes in tables.
+/// The maximum number of leases of all nodes together. It bounds the memory, because each possible
+/// lease takes 100 bytes in tables, even if it is unused.
 const MAX_LEASES: usize = 1 << 18;
 
-/// Returns the maximum number of leases of a node. With up to 64 nodes, it is the default of an
-/// application.
+/// Returns the maximum number of leases of one node. With up to 64 nodes, it is 4,096, which is the
+/// default of [`Lease`].
 fn max_leases(nodes: u16) -> usize {
     (MAX_LEASES / usize::from(nodes.max(1))).min(4_096)
 }
@@ -105,7 +106,7 @@ impl std::str::FromStr for LeaseSpan {
     }
 }
 
-/// One policy with leases. It begins at the time of the first record.
+/// The replay of one policy with leases. Its clock starts at the time of the first record.
 #[derive(Debug)]
 pub(super) struct Leased {
     settings: Leasing,
@@ -117,7 +118,8 @@ impl Leased {
         Self { settings, run: None }
     }
 
-    /// Decides a record. `without` is whether the record was admitted without leases.
+    /// Decides a record with leases. `without` is `true` if the replay without leases admitted the
+    /// record.
     #[inline]
     pub(super) fn decide(
         &mut self,

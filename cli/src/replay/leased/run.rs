@@ -1,4 +1,4 @@
-//! One policy on several nodes.
+//! Replays one policy on several nodes with leases.
 
 use std::sync::Arc;
 
@@ -17,11 +17,10 @@ use crate::replay::tally::would_admit;
 use crate::report::LeasedRun;
 use crate::trace::Record;
 
-/// The seed of the hashes of the leases.
 const HASH_SEED: u64 = 1;
 
-/// The maximum number of chunks that the store remembers. The store also remembers settled chunks
-/// for a while.
+/// The maximum number of chunks that the store remembers. It must be large, because the store also
+/// remembers settled chunks for some time.
 const MAX_CHUNKS: usize = 1 << 22;
 
 pub(super) struct Run {
@@ -34,11 +33,11 @@ pub(super) struct Run {
     counts: LeasedRun,
 }
 
-/// Selects the node of each request.
+/// The rule that selects the node of each request: in turn or at random.
 #[derive(Debug)]
 enum Spread {
     InTurn(usize),
-    /// The state of a generator whose numbers are the same on every machine.
+    /// The state of a random number generator that returns the same numbers on every machine.
     AtRandom(u64),
 }
 
@@ -59,10 +58,11 @@ impl Spread {
 }
 
 impl Run {
-    /// Creates nodes whose clocks have the time `time`.
+    /// Creates the nodes and their common store. Their clocks start at `time`.
     pub(super) fn new(settings: &Leasing, time: u64) -> Result<Self, Error> {
         let mut builder = Builder::new_current_thread();
-        // All tasks that are ready run before the time advances, regardless of their number.
+        // With the maximum event interval, the runtime runs all ready tasks before it advances the
+        // time.
         builder.enable_time().start_paused(true).event_interval(u32::MAX);
         let runtime = builder.build().map_err(no_runtime)?;
         let guard = runtime.enter();
@@ -91,7 +91,8 @@ impl Run {
         let decision = self.runtime.block_on(async {
             self.time.move_to(record.time).await;
             let decision = node.decide(Call::acquire(&charge)).await;
-            // The store answers immediately, so this runs all tasks of the decision.
+            // The store answers immediately. So if this task yields once, all tasks that the
+            // decision started run to their end.
             yield_now().await;
             decision
         })?;
@@ -117,7 +118,8 @@ impl Run {
         Ok(())
     }
 
-    /// Returns the unused parts of all chunks, and returns the report.
+    /// Closes all nodes, which return the unused parts of their chunks to the store. Then returns
+    /// the report.
     pub(super) fn finish(&self, report: LeasedRun) -> LeasedRun {
         self.runtime.block_on(async {
             for node in &self.nodes {

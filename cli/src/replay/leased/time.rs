@@ -1,4 +1,5 @@
-//! The time of a log, for clocks and for the timers of Tokio.
+//! A virtual time that follows the times in a log. It drives the clocks of stores and the timers of
+//! Tokio.
 
 use std::time::Duration;
 
@@ -6,24 +7,25 @@ use tidegate_core::{Clock, Lease, Timestamp};
 use tokio::task::yield_now;
 use tokio::time::{Instant, advance, sleep_until};
 
-/// The microseconds of a step of Tokio's timers.
+/// The resolution of Tokio's timers, in microseconds.
 const STEP: u64 = 1_000;
 
-/// The maximum time after the last request in which leases have tasks.
+/// If no request arrives for this time, in microseconds, no timer of a lease is left.
 const REST: u64 = 2 * 1_000_000 * Lease::MAX_SPAN.as_secs();
 
-/// A clock with the time of the log. It follows the clock of Tokio, which must be paused.
+/// A clock that shows the time of the log. It computes this time from the clock of Tokio, which
+/// must be paused.
 #[derive(Debug, Clone)]
 pub(super) struct LogTime {
     started: Instant,
-    /// The microseconds since 1970, in whole milliseconds, so that timers fire at whole
-    /// milliseconds of the log.
+    /// The time of the log at the instant `started`, in microseconds since 1970. It is a whole
+    /// number of milliseconds, so that timers fire at whole milliseconds of the log.
     started_at: u64,
 }
 
 impl LogTime {
-    /// Creates a clock with the time `time`, rounded down to 1 ms. The caller must be within the
-    /// runtime of the timers, before there are timers.
+    /// Creates a clock that starts at `time`, rounded down to 1 ms. The caller must have entered
+    /// the runtime of the timers, and the runtime must not have timers yet.
     pub(super) fn new(time: u64) -> Self {
         Self { started: Instant::now(), started_at: time - time % STEP }
     }
@@ -33,7 +35,8 @@ impl LogTime {
         self.started_at.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
     }
 
-    /// Advances the time to `time`. The tasks whose timers fire in between run at their times.
+    /// Advances the clock to `time`. If a timer fires before `time`, its task runs at the time of
+    /// the timer.
     #[inline]
     pub(super) async fn move_to(&self, time: u64) {
         let now = self.micros();
@@ -46,16 +49,18 @@ impl LogTime {
         }
     }
 
-    /// Advances the time to a whole step.
+    /// Advances the clock from `now` to `to`, which is a multiple of [`STEP`].
     async fn step_to(&self, now: u64, to: u64) {
-        // Tokio advances a paused clock by whole steps.
+        // Tokio advances a paused clock by whole milliseconds to the next timer. So the clock must
+        // be at a whole millisecond before the sleep.
         let next = now.next_multiple_of(STEP);
         if next > now {
             advance(Duration::from_micros(next - now)).await;
         }
         let quiet = to.min(next.saturating_add(REST));
         sleep_until(self.started + Duration::from_micros(quiet - self.started_at)).await;
-        // This runs the tasks of the same step.
+        // Timers at the end of the sleep have fired together with the sleep. The yield runs their
+        // tasks.
         yield_now().await;
         if to > quiet {
             advance(Duration::from_micros(to - quiet)).await;

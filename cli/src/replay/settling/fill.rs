@@ -3,7 +3,9 @@
 use crate::replay::timeline::{MOST, STEPS};
 use crate::report;
 
-/// The amounts that are used and idle for one subject, at the fullest moment of each step of time.
+/// The used and the idle amount over time, in equal steps. Each step contains the two amounts of
+/// one subject at one moment: the pair with the largest sum. An idle amount is held and will not be
+/// used.
 #[derive(Debug)]
 pub(super) struct Fill {
     /// The number of the first step, counted from 1970.
@@ -22,7 +24,7 @@ impl Fill {
         Self { first: first / step, step, used: Vec::new(), idle: Vec::new() }
     }
 
-    /// Records the amounts that are used and idle for a subject. Times must not decrease.
+    /// Records the used amount and the idle amount of a subject. Times must not decrease.
     pub(super) fn note(&mut self, time: u64, used: u64, idle: u64) {
         let place = (time / self.step).saturating_sub(self.first);
         let place = usize::try_from(place).unwrap_or(MOST).min(MOST - 1);

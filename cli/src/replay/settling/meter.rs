@@ -1,12 +1,13 @@
 //! Measures the used amount of a policy, also beyond its limit.
 //!
-//! A store reports the remaining amount, which is 0 for all usage beyond the limit. So a meter is a
-//! store with the same algorithm and with a limit that is never reached. The used amount of this
-//! limit is the used amount of the policy. States do not depend on the limit, because the state of
-//! a bucket is a debt.
+//! If usage exceeds the limit, a store reports a remaining amount of 0. So a meter has its own
+//! store, and a policy with the same algorithm and a limit that is never reached. The used amount
+//! is this limit minus the remaining amount. It is correct for the original policy too, because a
+//! state does not depend on the limit: for example, the state of a bucket is a debt.
 //!
-//! The start of an anchored window and of the interval of a bucket depends on the charges. It can
-//! differ between the meter and the policy. Then a bucket that refills by intervals can show an
+//! An anchored window begins with a charge, and so does the interval of a bucket. The meter and the
+//! policy are charged at different times or with different amounts, so their windows and intervals
+//! can begin at different times. Then the meter of a bucket that refills by intervals can show an
 //! overshoot of up to one refill.
 
 use tidegate_core::algorithm::fixed_window::Start;
@@ -26,10 +27,11 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Creates a meter of a policy. At most `total` is used.
+    /// Creates a meter for a policy. `total` is an upper bound of the used amount.
     pub(super) fn new(policy: &Policy, total: u64, clock: ManualClock) -> Result<Self, Error> {
         let limit = policy.limit();
-        // The product of limit and time is bounded, so not every limit is possible.
+        // The product of limit and time is bounded. The loop reduces the limit until the policy is
+        // valid.
         let mut more = total.max(1);
         let raised = loop {
             match raised(policy, limit.saturating_add(more)) {
@@ -46,7 +48,7 @@ impl Meter {
         self.call(Operation::Peek, subject, 0)
     }
 
-    /// Adds a cost. Returns the used amount with this cost.
+    /// Charges a cost, and returns the used amount including this cost.
     pub(super) fn add(&self, subject: &[u8], cost: u64) -> Result<u64, Error> {
         self.call(Operation::Charge, subject, cost)
     }
@@ -69,8 +71,8 @@ fn unmeasurable(policy: &Policy) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// Returns the algorithm of the policy with another limit, if this is possible. The result has no
-/// other settings, such as blocks.
+/// Returns a policy with the same algorithm and another limit, or `None` if this limit is not
+/// possible. The other settings of the policy, such as a block, are omitted.
 fn raised(policy: &Policy, limit: u64) -> Option<Policy> {
     let algorithm: Algorithm = match policy.algorithm() {
         Algorithm::FixedWindow(it) => {
@@ -107,8 +109,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the used amount of a policy after a cost of 8, after a cost of 7 at the same time,
-    /// and half a minute later.
+    /// Charges 8 and then 7 at the same time. Returns the used amount after each charge, and half a
+    /// minute later.
     fn used(policy: &str) -> [u64; 3] {
         let clock = ManualClock::default();
         clock.set(Timestamp::from_micros(60_000_000));

@@ -1,9 +1,10 @@
-//! Replays requests whose cost is known only when they end, in three ways. [`Way`] describes them.
+//! Replays requests whose cost is known only when they end. [`Way`] lists the three ways of
+//! charging such a cost.
 //!
-//! Each record has a cost that is known when the request begins, such as the tokens of a prompt,
-//! and a late cost, such as the tokens of the answer. The request ends when it has used its late
-//! cost at the [`Pace`]. A store in memory decides in virtual time. At one instant, requests end
-//! before other requests begin.
+//! The cost of a record consists of a part that is known when the request begins, such as the
+//! tokens of a prompt, and a late cost, such as the tokens of the answer. A request uses its late
+//! cost at the [`Pace`], and then it ends. A store in memory decides in virtual time. If one
+//! request ends at the time at which another request begins, it ends first.
 //!
 //! | measure | meaning |
 //! |---|---|
@@ -36,12 +37,13 @@ pub struct Settling {
     pub estimate: Option<u64>,
     /// The speed at which a request uses its late cost.
     pub pace: Pace,
-    /// The share of the requests whose late cost a learned estimate covers.
+    /// The share of the requests whose late cost must not exceed the learned estimate.
     pub cover: Share,
 }
 
 impl Settling {
-    /// Replays the records against each policy in each way. The records must be sorted by time.
+    /// Replays the records against each policy, in each [`Way`]. The records must be sorted by
+    /// time.
     pub(super) fn report(
         &self,
         policies: &[&Policy],

@@ -15,7 +15,7 @@ use tidegate_core::{format_duration, parse_duration};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// The count, which is at least 1.
+    /// The amount that a request uses within `span`; at least 1.
     count: u64,
     span: Duration,
 }

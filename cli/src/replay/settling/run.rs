@@ -1,4 +1,4 @@
-//! One policy in one of the ways.
+//! Replays requests with late costs against one policy, in one [`Way`].
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -19,14 +19,14 @@ use tidegate_core::{
 };
 use tidegate_memory::MemoryStore;
 
-/// The key of the estimator. All requests use one model.
+/// The key of the estimator. All requests have the same key, so that they share one estimate.
 const KEY: &str = "";
 
 /// The minimum time to live of a hold. A hold can be settled for twice its time to live.
 const MIN_TTL: Duration = Duration::from_secs(1);
 
-/// The maximum number of holds that the store remembers. The store also remembers settled holds for
-/// a while.
+/// The maximum number of holds that the store remembers. It must be large, because the store also
+/// remembers settled holds for some time.
 const MAX_IDS: usize = 1 << 22;
 
 const SECOND: u128 = 1_000_000;
@@ -41,13 +41,13 @@ pub(super) struct Run<'a> {
     limiter: Limiter<MemoryStore<ManualClock>>,
     /// The used amount.
     used: Meter,
-    /// The used amount, without the parts of costs that exceed their holds.
+    /// The used amount, if the cost of each request counts only up to its hold.
     covered: Meter,
     /// The admitted requests that have not ended, by the time of their end and their number.
     running: BTreeMap<(u64, u64), Running>,
-    /// The amount that is held for each subject and will not be used.
+    /// The idle amount of each subject: the amount that is held now and will not be used.
     idle_now: Vec<u64>,
-    /// The sum of the idle amounts of all subjects, multiplied by their times in microseconds.
+    /// The sum of all idle amounts, each multiplied by its duration in microseconds.
     idle: u128,
     covered_overshoot: u64,
     first: u64,
@@ -59,7 +59,7 @@ pub(super) struct Run<'a> {
 
 struct Running {
     record: Record,
-    /// The ticket of the hold, or `None` in the way `check`.
+    /// The ticket of the hold. `None` in the way `check`, which makes no holds.
     ticket: Option<Ticket>,
     held: u64,
 }
@@ -110,7 +110,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Ends all requests that end until the time of the record, and begins the record's request.
+    /// Ends all requests that end at or before the time of the record, and then begins the request
+    /// of the record.
     pub(super) fn begin(&mut self, record: Record, subjects: &Subjects) -> Result<(), Error> {
         self.end_until(record.time, subjects)?;
         self.clock.set(Timestamp::from_micros(record.time));
@@ -169,7 +170,7 @@ impl<'a> Run<'a> {
         Ok((hold.decision().clone(), hold.into_ticket().ok()))
     }
 
-    /// Counts the cost of an admitted request.
+    /// Charges the cost of an admitted request to the meters, and updates the maximum overshoot.
     fn meter(&mut self, record: Record, subject: &[u8], held: u64) -> Result<(), Error> {
         let limit = self.policy.limit();
         let covered = match self.way {

@@ -42,8 +42,8 @@ pub(super) struct Bar {
     pub(super) denied: u64,
 }
 
-/// Returns the time of a bar. It covers enough steps for at most [`MAX_BARS`] bars, and is one of
-/// the common lengths if possible.
+/// Returns the length of time that a bar covers. It is a multiple of the step, and long enough that
+/// there are at most [`MAX_BARS`] bars. If possible, it is one of the lengths in [`ROUND`].
 pub(super) fn length(timeline: &Timeline) -> u64 {
     let min_steps = steps(timeline).div_ceil(MAX_BARS).max(1) as u64;
     let round = (min_steps..=min_steps * 2)
@@ -52,8 +52,8 @@ pub(super) fn length(timeline: &Timeline) -> u64 {
     round.unwrap_or_else(|| timeline.step.saturating_mul(min_steps)).max(1)
 }
 
-/// Returns the bars of a timeline, in order of time. If the steps permit it, they begin at
-/// multiples of their length.
+/// Returns the bars of a timeline, in order of time. If the steps permit it, every bar except the
+/// first begins at a multiple of its length.
 pub(super) fn bars(timeline: &Timeline) -> Vec<Bar> {
     let length = length(timeline);
     let mut bars: Vec<Bar> = Vec::new();
@@ -79,14 +79,14 @@ pub(super) fn steps(timeline: &Timeline) -> usize {
     if timeline.step == 0 { 0 } else { timeline.admitted.len().max(timeline.denied.len()) }
 }
 
-/// One side of the baseline of a plot.
+/// The scale and the position of the bars above the baseline of a plot, or of the bars below it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lane {
-    /// The value that fills the whole height.
+    /// The value of a bar that fills the whole height.
     pub(super) max: u64,
     /// The position of the baseline, in units of the picture.
     pub(super) baseline: u32,
-    /// The height of this side.
+    /// The height of a bar with the value `max`.
     pub(super) height: u32,
     /// The minimum height of a value that is not zero, so that it is visible.
     pub(super) min_height: u32,
@@ -95,20 +95,20 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Returns the path around the values of the bars. Neighboring bars share an outline, because
-    /// gaps between shapes would flicker.
+    /// Returns an SVG path around the bars. Neighboring bars form one shape, because gaps between
+    /// separate shapes would flicker.
     pub(super) fn path(&self, bars: &[Bar], axis: &Axis, value: fn(&Bar) -> u64) -> String {
         outline(self, axis, bars.iter().map(|bar| (bar.from, bar.to, value(bar))))
     }
 
-    /// Returns the position of a value.
+    /// Returns the vertical position of the end of a bar with this value.
     pub(super) fn level(&self, value: u64) -> u32 {
         let height = scaled(value, self.max, self.height).max(self.min_height);
         if self.up { self.baseline.saturating_sub(height) } else { self.baseline + height }
     }
 }
 
-/// Returns the path around values. Each value has a start and an end.
+/// Returns an SVG path around bars. `values` contains the start, the end and the value of each bar.
 pub(super) fn outline(
     lane: &Lane,
     axis: &Axis,

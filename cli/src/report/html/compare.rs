@@ -17,7 +17,8 @@ struct Measure {
     note: String,
 }
 
-/// Writes the section, or nothing if there are less than two policies.
+/// Writes the section that compares the policies. Writes nothing if there are fewer than two
+/// policies.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     if report.policies.len() < 2 {
         return Ok(());
@@ -63,7 +64,8 @@ fn row(policy: &PolicyReport, measures: &[Measure], out: &mut impl io::Write) ->
     writeln!(out, "</div>")
 }
 
-/// Returns the exact count of a share, or the whole of a count.
+/// Returns the text next to the value of a measure. For the share of denied requests, it is their
+/// number. For other measures, it is a fixed note, such as `of 3,201`.
 fn note(policy: &PolicyReport, measure: &Measure) -> String {
     if measure.name == "Denied" { thousands(policy.denied) } else { measure.note.clone() }
 }

@@ -1,13 +1,15 @@
 //! Escapes untrusted text in HTML.
 //!
 //! This program does not use a template engine, because a page consists mostly of SVG with computed
-//! numbers. All text of a trace is a [`Html`], and a test with hostile subjects checks each writer.
+//! numbers. Each writer writes text from a trace as a [`Html`], and a test with hostile subjects
+//! checks each writer.
 
 use std::fmt;
 
 use crate::report::escape::visible;
 
-/// Text that is made visible and escaped, for an element or a quoted attribute.
+/// A text for an element or a quoted attribute. `Display` makes invisible characters visible and
+/// escapes the text.
 #[derive(Debug)]
 pub(super) struct Html<T>(pub(super) T);
 

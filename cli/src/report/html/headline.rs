@@ -76,7 +76,8 @@ pub(super) fn remarks(report: &Report) -> Vec<String> {
     remarks
 }
 
-/// Returns the names of the policies that deny `denied` requests, such as `gcra 1/s and 2 others`.
+/// Returns the names of the policies that deny `denied` requests, such as `gcra 1/s (like 2
+/// others)`.
 fn names(ranked: &[&PolicyReport], denied: u64) -> String {
     let tied: Vec<_> = ranked.iter().filter(|policy| policy.denied == denied).collect();
     match tied.as_slice() {

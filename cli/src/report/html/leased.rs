@@ -6,7 +6,7 @@ use super::escape::Html;
 use crate::report::number::{counted, ratio, share, thousands};
 use crate::report::{LeasedReport, Report, Spread};
 
-/// Writes the section, or nothing if there is no replay with leases.
+/// Writes the section about leases, or nothing if the report has no replay with leases.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let Some(leased) = &report.leased else { return Ok(()) };
     caption(leased, out)?;

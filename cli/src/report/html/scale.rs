@@ -14,7 +14,8 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Distances between ticks, in microseconds. Each distance divides the next unit of the clock.
+/// Distances between ticks, in microseconds. Each distance of less than a day divides a minute, an
+/// hour or a day.
 const CLOCK: [u64; 20] = [
     SECOND,
     2 * SECOND,
@@ -41,7 +42,8 @@ const CLOCK: [u64; 20] = [
 /// Distances between ticks, in months.
 const MONTHS: [i32; 14] = [1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1_200, 12_000, 60_000, 120_000];
 
-/// The time of the first Monday, because weeks begin on a Monday. 1970 began on a Thursday.
+/// The time of the first Monday of 1970, in microseconds. If the distance between ticks is a week,
+/// the ticks are on Mondays.
 const FIRST_MONDAY: u64 = 4 * DAY;
 
 /// A period that is mapped to positions from 0 to [`LENGTH`].
@@ -85,7 +87,8 @@ impl Axis {
         if span == 0 || utc(self.end).is_none() {
             return Vec::new();
         }
-        // A span of n distances has up to n + 1 ticks, so n must be less than `max`.
+        // An axis with the length of `n` distances has up to `n + 1` ticks, so `n` must be less
+        // than `max`.
         match short_distances().find(|distance| span / distance < max) {
             Some(distance) => self.even(distance),
             None => self.monthly(max),
@@ -133,7 +136,8 @@ impl Axis {
     }
 }
 
-/// Returns 1, 2, 5, 10, … microseconds, and then the units of a clock.
+/// Returns the possible distances between ticks that are shorter than a month: 1, 2, 5, 10, …
+/// microseconds, and then the distances in [`CLOCK`].
 fn short_distances() -> impl Iterator<Item = u64> {
     let tens = (0..6).map(|power| 10_u64.pow(power));
     tens.flat_map(|ten| [ten, 2 * ten, 5 * ten]).chain(CLOCK)
@@ -152,7 +156,7 @@ fn short_label(time: DateTime, distance: u64) -> String {
     time.strftime(format).to_string()
 }
 
-/// Returns the start of a month. Months are counted from the year 0.
+/// Returns the time at which a month starts. Months are counted from January of the year 0.
 fn month_start(month: i32) -> Option<u64> {
     let year = i16::try_from(month.div_euclid(12)).ok()?;
     let month = i8::try_from(month.rem_euclid(12) + 1).ok()?;

@@ -15,7 +15,7 @@ use crate::report::{Fill, Report, SettlingReport, SettlingRun};
 /// The height of a panel, in tenths of a pixel.
 const HEIGHT: u32 = 980;
 
-/// Writes the section, or nothing if there are no late costs.
+/// Writes the section about late costs, or nothing if the report has no late costs.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let Some(settling) = &report.settling else { return Ok(()) };
     caption(settling, out)?;
@@ -102,7 +102,7 @@ fn table(settling: &SettlingReport, out: &mut impl io::Write) -> io::Result<()> 
     )
 }
 
-/// Returns an axis from the first step of all runs to the end of the last step.
+/// Returns an axis from the start of the first step of all runs to the end of the last step.
 fn axis(runs: &[SettlingRun]) -> Option<Axis> {
     let real = || runs.iter().map(|run| &run.fill).filter(|fill| fill.step > 0 && steps(fill) > 0);
     let end = |fill: &Fill| fill.start.saturating_add(fill.step.saturating_mul(steps(fill) as u64));
@@ -113,7 +113,8 @@ fn steps(fill: &Fill) -> usize {
     fill.used.len().max(fill.idle.len())
 }
 
-/// Several joined steps with the amounts at their fullest moment.
+/// Several joined steps of time, with the used and the idle amount of the step in which the sum of
+/// both is largest.
 struct Step {
     from: u64,
     to: u64,
@@ -127,7 +128,7 @@ impl Step {
     }
 }
 
-/// Joins steps, so that there are at most [`MAX_BARS`].
+/// Joins the steps of time into at most [`MAX_BARS`] longer steps.
 fn steps_of(fill: &Fill) -> Vec<Step> {
     let value = |values: &[u64], index: usize| values.get(index).copied().unwrap_or(0);
     let start = |index: usize| fill.start.saturating_add(fill.step.saturating_mul(index as u64));
@@ -146,7 +147,7 @@ fn steps_of(fill: &Fill) -> Vec<Step> {
     (0..count).step_by(together).filter_map(step).collect()
 }
 
-/// Returns the value at the top of the panels of a policy.
+/// Returns the maximum of the vertical axis, which all panels of a policy share.
 fn max_taken(runs: &[SettlingRun]) -> u64 {
     let steps = runs.iter().flat_map(|run| steps_of(&run.fill));
     let fullest = steps.map(|step| step.taken()).max().unwrap_or(0);
@@ -179,8 +180,8 @@ fn panel(
         let values = steps.iter().map(|step| (step.from, step.to, value(step, run.limit)));
         outline(&lane, axis, values)
     };
-    // The layers are drawn from back to front. Each layer covers the lower part of the previous
-    // layer.
+    // The three shapes are drawn over each other, the largest first. So only the upper part of a
+    // larger shape is visible.
     let layers = [
         ("idle", shape(|step, _| step.taken())),
         ("denied", shape(|step, _| step.used)),

@@ -8,14 +8,15 @@ use crate::report::escape::shorten;
 use crate::report::number::{counted, scaled, share, thousands};
 use crate::report::{Offender, PolicyReport, Report};
 
-/// The number of subjects in the matrix. The lists after the matrix contain the other subjects.
+/// The maximum number of subjects in the matrix. If a policy denied more subjects, a list for each
+/// policy follows the matrix.
 const ROWS: usize = 12;
 
 /// The number of characters of a subject that are shown. The tooltip shows more.
 const NAME: usize = 64;
 const HINT: usize = 512;
 
-/// Writes the section, or nothing if no subject was denied.
+/// Writes the section about denied subjects, or nothing if no subject was denied.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let ranked = ranked(&report.policies);
     if ranked.is_empty() {
@@ -60,7 +61,7 @@ struct Ranked<'a> {
     denied: u64,
 }
 
-/// Returns all subjects of the lists, sorted by their denials over all policies.
+/// Returns the most denied subjects of all policies, sorted by the sum of their denials.
 fn ranked(policies: &[PolicyReport]) -> Vec<Ranked<'_>> {
     let mut sums: HashMap<&str, (u64, u64)> = HashMap::new();
     for one in policies.iter().flat_map(|policy| &policy.offenders) {
@@ -116,9 +117,9 @@ fn cell(one: &Offender, policy: &PolicyReport, out: &mut impl io::Write) -> io::
     )
 }
 
-/// Writes the cell of a subject that is not in the list of a policy. If the list is complete, the
-/// subject was never denied. Otherwise it was denied at most as often as the last subject of the
-/// list.
+/// Writes the cell of a subject that is not in the list of most denied subjects of a policy. If the
+/// list contains all denied subjects, the cell is 0. Otherwise, the subject was denied at most as
+/// often as the last subject of the list.
 fn absent(policy: &PolicyReport, out: &mut impl io::Write) -> io::Result<()> {
     let least = policy.offenders.last().map_or(0, |one| one.denied);
     if policy.offenders.len() as u64 >= policy.subjects_denied || least == 0 {

@@ -6,7 +6,7 @@ use super::escape::Html;
 use crate::report::number::{share, thousands};
 use crate::report::{Report, Suggestion};
 
-/// Writes the section, or nothing if there are no suggestions.
+/// Writes the section with the suggested limits, or nothing if there are no suggestions.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     if report.suggestions.is_empty() {
         return Ok(());

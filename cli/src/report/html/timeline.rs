@@ -1,8 +1,9 @@
 //! Plots the admitted and denied requests over time, with one panel per policy on a common axis.
 //!
 //! Admitted requests are above the baseline, and denied requests are below it. Often there are a
-//! thousand times as many admitted as denied requests, so each side has its own scale, which is
-//! labeled at its end. All panels have the same two scales, so that policies can be compared.
+//! thousand times as many admitted as denied requests, so each side has its own scale. A label at
+//! the end of the scale shows its maximum. All panels have the same two scales, so that policies
+//! can be compared.
 
 use std::io;
 
@@ -13,21 +14,21 @@ use crate::report::number::{compact, share, thousands};
 use crate::report::time::{micros_text, moment, period};
 use crate::report::{PolicyReport, Report, Timeline};
 
-/// The height for admitted requests, in tenths of a pixel.
+/// The maximum height of a bar of admitted requests, in tenths of a pixel.
 const ADMITTED: u32 = 600;
 const BASELINE: u32 = 610;
 const GAP: u32 = 10;
 const DENIED: u32 = 360;
 const HEIGHT: u32 = BASELINE + GAP + DENIED;
 
-/// The minimum height of a denied request, in tenths of a pixel.
+/// The minimum height of a bar that is not empty, in tenths of a pixel.
 const MIN_HEIGHT: u32 = 25;
 
 /// The maximum number of ticks on an axis. A phone shows every second tick if the ticks need too
 /// much space.
 pub(super) const TICKS: u64 = 9;
 
-/// The axis and the scales of all panels.
+/// The axis and the two scales that all panels share.
 struct Frame {
     axis: Axis,
     ticks: Vec<Tick>,
@@ -35,7 +36,7 @@ struct Frame {
     denied: Lane,
 }
 
-/// Writes the section, or nothing if all requests have the same time.
+/// Writes the section with the timelines, or nothing if there are no requests.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let timelines = || report.policies.iter().map(|policy| &policy.timeline);
     let Some(axis) = axis(timelines()) else {
@@ -52,7 +53,7 @@ pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()>
     writeln!(out, "</div>\n</section>")
 }
 
-/// Returns an axis from the first step of all timelines to the end of the last step.
+/// Returns an axis from the start of the first step of all timelines to the end of the last step.
 fn axis<'a>(timelines: impl Iterator<Item = &'a Timeline> + Clone) -> Option<Axis> {
     let real = timelines.filter(|timeline| steps(timeline) > 0);
     let start = real.clone().map(|timeline| timeline.start).min()?;
@@ -163,7 +164,8 @@ pub(super) fn axis_labels(ticks: &[Tick], out: &mut impl io::Write) -> io::Resul
     write!(out, "<div class=\"axis\" aria-hidden=\"true\"><div>")?;
     let crowded = ticks.len() > 5 || ticks.iter().any(|tick| tick.label.len() > 6);
     for (index, tick) in ticks.iter().enumerate() {
-        // The labels at both ends are aligned so that they stay within the plot.
+        // The first and the last label are aligned differently, so that they do not extend beyond
+        // the plot.
         let side = match tick.position {
             0..=300 => "first",
             9_700.. => "last",

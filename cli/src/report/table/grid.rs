@@ -1,6 +1,7 @@
 //! Writes rows with a name and right-aligned numbers.
 //!
-//! `comfy-table` wraps long cells. Here, a long name has its own line above its numbers.
+//! The crate `comfy-table` is not used, because it wraps long cells. This module writes a long name
+//! on its own line, above its numbers.
 
 use std::io;
 
@@ -44,8 +45,8 @@ impl Grid {
         self.rows.push((name, cells));
     }
 
-    /// Writes the rows in `width` columns. A name that does not fit next to the numbers has its own
-    /// line, because a truncated policy is useless.
+    /// Writes the rows in `width` columns. A name that does not fit next to its numbers has its own
+    /// line, because a truncated policy would be useless.
     pub(super) fn write(
         &self,
         out: &mut impl io::Write,
@@ -89,8 +90,8 @@ impl Grid {
     }
 }
 
-/// Returns the width of a text in columns of a terminal. A Chinese character has two columns, and a
-/// combining accent has none.
+/// Returns the number of columns that a text has on a terminal. A Chinese character has two
+/// columns, and a combining accent has none.
 fn length(text: &str) -> usize {
     text.width()
 }

@@ -32,7 +32,7 @@ const OFFENDERS: usize = 3;
 pub struct Options {
     /// The number of columns of the terminal. The table is designed for at least 80 columns.
     pub width: usize,
-    /// Whether to use colors. This must be `false` unless the output is a terminal.
+    /// Whether to use colors. Set this to `true` only if the output is a terminal.
     pub colour: bool,
 }
 
@@ -149,8 +149,8 @@ fn cells(policy: &PolicyReport, costs: bool, never: bool) -> Vec<Cell> {
     cells
 }
 
-/// Writes the most denied subjects of each policy. The numbers are first, so that they are aligned
-/// regardless of the subjects.
+/// Writes the most denied subjects of each policy. In each line, the numbers precede the subject,
+/// so that they are aligned regardless of the length of the subjects.
 fn offenders(
     policies: &[PolicyReport],
     out: &mut impl io::Write,

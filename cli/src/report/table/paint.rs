@@ -2,7 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 
-/// The meaning of a piece of text.
+/// The meaning of a piece of text, which determines its color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
@@ -26,7 +26,8 @@ impl Paint {
         if !self.colour || tone == Tone::Plain {
             return text.to_owned();
         }
-        // The sixteen named colors follow the light or dark theme of the terminal.
+        // The color is one of the sixteen named colors, because a terminal adapts these to its
+        // light or dark theme.
         let style = match tone {
             Tone::Plain => Style::new(),
             Tone::Heading => Style::new().bold(),

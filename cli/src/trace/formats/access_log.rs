@@ -4,10 +4,10 @@
 //! 203.0.113.9 - alice [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5120 "-" "curl/8"
 //! ```
 //!
-//! A line is valid if its address, time, request, status and bytes are complete. The fields after
-//! them are parsed only if the options need them, so that further fields, or a last quote that is
-//! never closed, do not matter. Other words can precede the address, such as a virtual host, an id
-//! or a level. The reader detects the address by its form.
+//! A line is valid if its address, time, request, status and bytes are complete. The reader parses
+//! the fields after the bytes only if the options need them, so that it accepts additional fields,
+//! and a last quote that is never closed. Other words can precede the address, such as a virtual
+//! host, an id or a level. The reader detects the address by its form.
 
 use super::log_line::{FIELDS, Field, field, take_apart};
 use super::parse::{Entry, Parse};
@@ -29,8 +29,8 @@ pub(crate) struct AccessLog {
 }
 
 impl AccessLog {
-    /// Determines the fields. If the subject is the address, a line near the beginning of the input
-    /// must have an address.
+    /// Determines the fields to read. Returns an error if the subject is the address, but none of
+    /// the first lines has an address.
     pub(super) fn new(options: &Options, head: &[u8]) -> Result<(Self, Names), Error> {
         let find = |name: &str| field(name).map(|_| name.to_owned());
         let known = || FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
@@ -54,7 +54,8 @@ impl AccessLog {
     }
 }
 
-/// Returns `true` if some of the first lines are lines of an access log, but none has an address.
+/// Returns `true` if at least one of the first lines is a line of an access log, but no such line
+/// has an address.
 fn has_no_address(head: &[u8]) -> bool {
     let mut clock = Clock::new(None);
     let lines = head.split(|&byte| byte == b'\n').take(LINES);

@@ -11,15 +11,15 @@ pub(in crate::trace) fn address(word: &[u8]) -> Option<&[u8]> {
     if is_ipv4(word) { Some(word) } else { other_address(word) }
 }
 
-/// Returns the address in a field that contains addresses. Other text, such as an anonymized
-/// address, is returned unchanged.
+/// Returns the address of the client in a field that contains one address or a list of addresses.
+/// Other text, such as an anonymized address, is returned unchanged.
 pub(in crate::trace) fn address_or_all(text: &[u8]) -> &[u8] {
     let text = text.trim_ascii();
     address(text).unwrap_or_else(|| forwarded(text))
 }
 
-/// Returns the last address of an `X-Forwarded-For`. The nearest proxy added the last address. The
-/// client can choose the addresses before it.
+/// Returns the last address of an `X-Forwarded-For`, because the nearest proxy added it. The client
+/// can choose all earlier addresses.
 pub(in crate::trace) fn forwarded(list: &[u8]) -> &[u8] {
     let last = match memrchr(b',', list) {
         Some(comma) => list.get(comma + 1..).unwrap_or_default().trim_ascii(),
@@ -37,7 +37,7 @@ pub(in crate::trace) fn is_host_name(word: &[u8]) -> bool {
         || (starts_well
             && word.iter().all(fits)
             && word.contains(&b'.')
-            // Times and versions also contain dots.
+            // A host name must contain a letter, because times and versions also contain dots.
             && word.iter().any(u8::is_ascii_alphabetic))
 }
 
@@ -64,7 +64,8 @@ fn is_ipv4(word: &[u8]) -> bool {
     dots == 3 && digits > 0 && number < 256
 }
 
-/// Parses `2001:db8::1`, `fe80::1%eth0`, `[2001:db8::1]`, `[2001:db8::1]:443` or `203.0.113.9:443`.
+/// Returns the address in `2001:db8::1`, `fe80::1%eth0`, `[2001:db8::1]`, `[2001:db8::1]:443` or
+/// `203.0.113.9:443`.
 fn other_address(word: &[u8]) -> Option<&[u8]> {
     if let Some(inside) = word.strip_prefix(b"[") {
         let (inside, behind) = inside.split_at_checked(memchr(b']', inside)?)?;
@@ -84,7 +85,7 @@ fn is_port(text: &[u8]) -> bool {
 }
 
 fn is_ipv6(word: &[u8]) -> bool {
-    /// A length that exceeds the longest address with the name of an interface.
+    /// The maximum length of an address, including the name of an interface.
     const LENGTH_MAX: usize = 64;
     if word.len() > LENGTH_MAX || memchr(b':', word).is_none() {
         return false;

@@ -1,12 +1,12 @@
 //! Reads CSV and TSV with a header.
 //!
-//! A field can be in quotes. It can then contain delimiters and newlines, and each quote in it is
-//! doubled. Other quotes are text. Lines can end in CRLF. A record must have as many fields as the
-//! header.
+//! A field can be in quotes. Then it can contain delimiters and newlines, and each quote inside it
+//! is doubled. In other fields, a quote is an ordinary character. Lines can end in CRLF. A record
+//! must have as many fields as the header.
 //!
-//! The crate `csv` is not used. The line reader of this program checks the bounds of each line and
-//! record before it is parsed, counts lines for messages, and returns slices of its buffer.
-//! `csv-core` finds the ends of records itself and copies each field.
+//! The crate `csv` is not used, because its parser `csv-core` finds the ends of records itself and
+//! copies each field. The line reader of this program checks the maximum length of lines and
+//! records before they are parsed, counts lines for messages, and returns slices of its buffer.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ use crate::trace::malformed::{Fault, shown};
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 
-/// The maximum number of rows by which the content of a column is detected.
+/// The maximum number of rows that are read to detect whether a column contains addresses.
 const ROWS: usize = 100;
 
 /// A reader of records with a delimiter.
@@ -34,7 +34,7 @@ pub(crate) struct Delimited {
     cost: Vec<(usize, CostField)>,
     /// The start and the end of each field of the current record.
     fields: Vec<(usize, usize)>,
-    /// The subject of the current record, if its text must be changed.
+    /// A copy of the subject of the current record, if its doubled quotes had to be replaced.
     owned: Vec<u8>,
     /// Whether a quote is open at the end of the current line.
     open: bool,
@@ -128,7 +128,8 @@ impl Parse for Delimited {
         }
         split(record, self.delimiter, &mut self.fields);
         let beyond = self.fields.get(self.columns..).unwrap_or_default();
-        // Some programs write a delimiter at the end of each record, but not of the header.
+        // Some programs write a delimiter at the end of each record, but not at the end of the
+        // header. So additional fields are allowed if they are empty.
         if self.fields.len() < self.columns || beyond.iter().any(|(from, to)| from < to) {
             let (found, wanted) = (self.fields.len(), self.columns);
             return Err(Fault::malformed(format!("{found} fields where the header has {wanted}")));
@@ -152,8 +153,8 @@ impl Parse for Delimited {
     }
 }
 
-/// Returns the first record of the input without the blank lines before it, and the rest of the
-/// input. Quotes in the record can contain newlines.
+/// Returns the header, which is the first record that is not blank, and the rest of the input.
+/// Quoted fields of the header can contain newlines.
 pub(super) fn header(head: &[u8], delimiter: u8) -> (&[u8], &[u8]) {
     let mut begins = 0;
     let mut at = 0;
@@ -199,7 +200,8 @@ fn leaves_open(open: bool, line: &[u8], delimiter: u8) -> bool {
     }
 }
 
-/// The end of the field at the beginning of a text.
+/// The end of the first field of a text: a delimiter, the end of the record, or none, because a
+/// quote is still open.
 enum End {
     Delimiter(usize),
     Record,
@@ -259,8 +261,8 @@ fn unquoted(record: &[u8], (from, to): (usize, usize)) -> Cow<'_, [u8]> {
     }
 }
 
-/// Returns a text that begins inside quotes without its quotes. Doubled quotes count once, and text
-/// after the closing quote is part of the field.
+/// Returns the content of a quoted field, given the text after its opening quote. A doubled quote
+/// becomes one quote, and text after the closing quote is a part of the field.
 fn without_quotes(inside: &[u8]) -> Vec<u8> {
     let close = behind_quotes(inside).unwrap_or(inside.len());
     let (quoted, behind) = inside.split_at_checked(close).unwrap_or((inside, &[]));

@@ -27,7 +27,7 @@ pub(in crate::trace) struct Detected {
     pub(in crate::trace) names: Names,
 }
 
-/// The format of a line, and the envelope around it.
+/// The format of a line, and the envelope around the line.
 #[derive(Clone, Copy)]
 struct LineFormat {
     envelope: Option<Opener>,
@@ -94,12 +94,13 @@ fn delimited(options: &Options, head: &[u8], delimiter: u8) -> Result<(Reader, N
 
 /// Returns the delimiter of the header, if there is one.
 fn delimiter(head: &[u8]) -> Option<u8> {
-    // The delimiter affects the end of the header only if there are newlines within quotes.
+    // The delimiter of the header is not known yet, so the comma is assumed. Another delimiter
+    // could change only the end of a header that contains newlines within quotes.
     Delimited::delimiter(delimited::header(head, b',').0)
 }
 
-/// Detects the format by the first line, if it has a known format or is a header with the needed
-/// fields. Otherwise detects the format by one of the next lines.
+/// Returns the format of the first line, if the line has a known format or is a header with the
+/// needed fields. Otherwise, returns the first known format of the next lines.
 fn recognise(head: &[u8], options: &Options) -> Result<LineFormat, Error> {
     let first = lines(head).next().unwrap_or_default();
     if let Some(found) = line_format(first, options) {
@@ -123,7 +124,8 @@ fn recognise(head: &[u8], options: &Options) -> Result<LineFormat, Error> {
         return Err(Error::new(ErrorKind::UnknownFormat, message));
     }
     if delimiter.is_some() {
-        // The header does not have the needed fields. The error message will name them.
+        // The header does not have the needed fields. The reader for this format will return an
+        // error that names them.
         return Ok(header_format);
     }
     let message = format!(
@@ -144,8 +146,8 @@ fn lines_format(head: &[u8], options: &Options) -> Option<LineFormat> {
 }
 
 fn line_format(line: &[u8], options: &Options) -> Option<LineFormat> {
-    // Envelopes are detected first, because the address of the host that sent a line is not the
-    // address of a client.
+    // Envelopes are detected first. Otherwise, the address of the host that sent the line could be
+    // mistaken for the address of the client.
     let within = |envelope: Envelope| {
         let opener = |adds_time| Opener { envelope, adds_time };
         let (bare, timed) = (opener(false).open_all(line), opener(true).open_all(line));
@@ -182,7 +184,8 @@ fn bare_line_format(line: &[u8], options: &Options) -> Option<Format> {
     }
 }
 
-/// Returns `true` if the pairs have a time. Pairs without a time are part of another format.
+/// Returns `true` if one of the `key=value` pairs of a line is a time. A line with pairs but
+/// without a time has another format.
 fn has_time(line: &[u8], options: &Options) -> bool {
     use crate::trace::options::{By, Cost};
     let options =
@@ -190,7 +193,7 @@ fn has_time(line: &[u8], options: &Options) -> bool {
     Logfmt::new(&options, line).is_ok()
 }
 
-/// Returns `true` if an object has a time.
+/// Returns `true` if a JSON object has a field for the time.
 fn json_has_time(line: &[u8], options: &Options) -> bool {
     use crate::trace::options::{By, Cost};
     let options =
@@ -198,7 +201,7 @@ fn json_has_time(line: &[u8], options: &Options) -> bool {
     JsonLines::new(&options, line).is_ok()
 }
 
-/// Returns `true` if a line contains bytes that text does not contain.
+/// Returns `true` if a line contains bytes that do not occur in text.
 fn is_binary(line: &[u8]) -> bool {
     let control =
         |byte: &u8| byte.is_ascii_control() && !byte.is_ascii_whitespace() && *byte != 0x1b;

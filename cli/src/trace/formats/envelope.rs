@@ -31,19 +31,19 @@ pub enum Envelope {
     Syslog3164,
 }
 
-/// The fields with the line and its time in the objects of Docker.
+/// The fields of Docker's JSON objects that contain the line and its time.
 const DOCKER_FIELDS: [&str; 2] = ["log", "time"];
 
-/// The fields with the line and its time in the objects of the journal. The time is in microseconds
-/// since 1970.
+/// The fields of the JSON objects of the journal that contain the line and its time. The time is in
+/// microseconds since 1970.
 const JOURNAL_FIELDS: [&str; 2] = ["MESSAGE", "__REALTIME_TIMESTAMP"];
 
-/// The maximum length of a piece. Docker splits longer lines, and writes no newline between the
-/// pieces.
+/// The maximum length of a piece of a line. Docker splits a longer line into pieces, and only the
+/// last piece ends with a newline.
 const DOCKER_PIECE: usize = 16 << 10;
 
-/// The patterns of the beginnings of lines. The group `time` is the time of the line. The group
-/// `part` is `P` if the next envelope continues the line.
+/// The patterns of the envelopes that precede the line. The group `time` is the time of the line.
+/// If the group `part` is `P`, the line continues in the next envelope.
 const BEGINNINGS: [(Envelope, &str); 4] = [
     (Envelope::Cri, r"^(?<time>\d{4}-\d\d-\d\dT\S+) (?:stdout|stderr) (?<part>[PF])(?: |$)"),
     (Envelope::Compose, r"^[\w.-]+ +\| ?"),
@@ -57,7 +57,7 @@ const BEGINNINGS: [(Envelope, &str); 4] = [
     ),
 ];
 
-/// The compiled patterns. A test checks that all patterns compile.
+/// The compiled patterns of [`BEGINNINGS`]. A test checks that all of them compile.
 static PREFIXES: LazyLock<Vec<(Envelope, Regex)>> = LazyLock::new(|| {
     let compiled = |(envelope, text): &(Envelope, &str)| Some((*envelope, Regex::new(text).ok()?));
     BEGINNINGS.iter().filter_map(compiled).collect()
@@ -88,12 +88,13 @@ struct Opened<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opener {
     pub(super) envelope: Envelope,
-    /// Whether each line gets a field with the time of its envelope, because the line has no time.
+    /// Whether the time of the envelope is added to each line as a field, because the lines
+    /// themselves have no time.
     pub(super) adds_time: bool,
 }
 
 impl Envelope {
-    /// Returns the possible envelopes of a line.
+    /// Returns the envelopes whose form this line has.
     pub(super) fn candidates(line: &[u8]) -> impl Iterator<Item = Self> {
         let journal = journal(line).map(|_| Self::Journal);
         let docker = docker(line).map(|_| Self::Docker);
@@ -119,7 +120,7 @@ impl Envelope {
 }
 
 impl Opener {
-    /// Returns the lines within these envelopes. Lines without an envelope do not change.
+    /// Removes this envelope from all lines of a text. Lines without the envelope do not change.
     pub(super) fn open_all(self, text: &[u8]) -> Vec<u8> {
         let mut opened = Vec::with_capacity(text.len());
         for line in text.split_inclusive(|&byte| byte == b'\n') {
@@ -140,10 +141,10 @@ impl Opener {
         opened
     }
 
-    /// Appends the beginning of a line. If the line needs a time, the time of the envelope becomes
-    /// the first field of JSON or logfmt.
+    /// Appends the content of the first envelope of a line. If lines have no time of their own, the
+    /// time of the envelope becomes the first field of the JSON or logfmt.
     fn begin(self, line: &mut Vec<u8>, text: &[u8], time: &[u8]) {
-        // A time does not contain quotes or backslashes.
+        // A valid time contains no quotes or backslashes, which would need escapes in JSON.
         let has_time = !time.is_empty() && !time.iter().any(|byte| matches!(byte, b'"' | b'\\'));
         let fields = text.trim_ascii_start().strip_prefix(b"{");
         match (self.adds_time && has_time, fields) {
@@ -162,8 +163,8 @@ impl Opener {
     }
 }
 
-/// Returns the values of two fields of a JSON object without decoding them, if the first field
-/// exists.
+/// Returns the values of two fields of a JSON object without decoding them. Returns `None` if the
+/// first field does not exist, and an empty string for a missing second field.
 fn pair<'a>(line: &'a [u8], names: [&str; 2]) -> Option<(&'a str, &'a str)> {
     if !line.trim_ascii_start().starts_with(b"{") {
         return None;
@@ -182,7 +183,8 @@ fn docker(line: &[u8]) -> Option<Opened<'_>> {
     Some(Opened { text: Cow::Owned(text.into()), is_part, time: Cow::Owned(time.into()) })
 }
 
-/// Opens an object of the journal, which writes a message that is not UTF-8 as an array of bytes.
+/// Reads a line and its time from a JSON object of the journal. The journal writes a message that
+/// is not UTF-8 as an array of bytes.
 fn journal(line: &[u8]) -> Option<Opened<'_>> {
     let (text, time) = pair(line, JOURNAL_FIELDS)?;
     let text: Vec<u8> = match serde_json::from_str::<String>(text) {
@@ -198,9 +200,10 @@ fn journal(line: &[u8]) -> Option<Opened<'_>> {
 pub(crate) struct Enveloped<P> {
     opener: Opener,
     inner: P,
-    /// The line within the envelope, if it consists of several parts.
+    /// A buffer for the current line without its envelopes. A line is copied into the buffer if it
+    /// cannot be parsed in place, for example because it is split over several envelopes.
     line: Vec<u8>,
-    /// Whether `line` is incomplete.
+    /// Whether `line` is incomplete: the next envelope continues the line.
     waits: bool,
 }
 

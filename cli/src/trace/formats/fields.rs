@@ -1,4 +1,4 @@
-//! Determines the fields of an input that are the time, the subject and the cost.
+//! Determines which fields of an input are the time, the subject and the cost.
 
 use crate::trace::bounds::{COST_MAX, LATE_COST_MAX};
 use crate::trace::decimal::{Decimal, Whole, digits};
@@ -9,8 +9,8 @@ use crate::trace::options::{By, Cost, Options};
 
 /// The usual names of the time, with the most likely name first.
 const TIMES: &[&str] = &[
-    // In logs of Traefik, this is the time when the request began. `time` is the time when it was
-    // logged.
+    // Traefik logs the time at which a request began as `StartUTC`, and the time at which the
+    // request was logged as `time`.
     "startutc",
     "time",
     "timestamp",
@@ -29,7 +29,7 @@ const TIMES: &[&str] = &[
     "requesttime",
     "eventtime",
     "event_time",
-    // This is the name in HAProxy's manual, for `%{+json}o`.
+    // The manual of HAProxy uses `request_date` for logs in JSON (`%{+json}o`).
     "request_date",
     "accept_date",
     "created_at",
@@ -38,8 +38,9 @@ const TIMES: &[&str] = &[
     "t",
 ];
 
-/// The usual names of the address of the client, with the most likely name first. The address that
-/// a server determined from proxies precedes the address of the connection.
+/// The usual names of the address of the client, with the most likely name first. Names for an
+/// address that a server determined from its proxies precede names for the address of the
+/// connection.
 const ADDRESSES: &[&str] = &[
     "ip",
     "remote_addr",
@@ -111,7 +112,7 @@ const USERS: &[&str] = &[
     "user.id",
 ];
 
-/// The subject if all requests together are one subject.
+/// The name of the subject if all requests together are one subject.
 pub(in crate::trace) const ALL: &[u8] = b"all";
 
 /// The names of the fields to read.
@@ -170,9 +171,9 @@ impl Subject {
 impl Names {
     /// Determines the fields to read.
     ///
-    /// `find` returns the name of a field as the input writes it. `says_address` returns whether
-    /// the first values of a field are addresses. `known` returns the existing fields, for the
-    /// message.
+    /// `find` returns the name of a field as the input writes it. `says_address` returns `true` if
+    /// one of the first values of a field is an address. `known` returns all fields of the input,
+    /// for the error message.
     pub(in crate::trace) fn settle(
         options: &Options,
         find: impl Fn(&str) -> Option<String>,
@@ -216,7 +217,8 @@ impl Names {
     }
 }
 
-/// Returns the error if no field is known to be the subject. A guess could give a wrong result.
+/// Returns the error for an input in which no field is known to be the subject. The reader does not
+/// guess a field, because a wrong subject would give a wrong result.
 pub(in crate::trace) fn no_subject(what: &str, known: &[String]) -> Error {
     let message = format!(
         "no field is known to hold {what}; the fields are {}; choose one with --by, or limit all \
@@ -246,7 +248,8 @@ fn list(known: &[String]) -> String {
 }
 
 impl CostSum {
-    /// Creates the cost of a request without fields, or a sum to which the fields are added.
+    /// Creates the sum to which the fields of a cost are added. If the cost has no fields, the sum
+    /// is 1.
     #[inline]
     pub(in crate::trace) fn new(has_fields: bool) -> Self {
         Self { total: u64::from(!has_fields), late: 0 }
@@ -282,7 +285,7 @@ fn too_much(text: &[u8], name: &str, max: u64) -> Fault {
 fn unusual_cost(text: &[u8], name: &str) -> Result<u64, Fault> {
     let wrong =
         |what: &str| Fault::malformed(format!("the cost {} of `{name}` {what}", value(text)));
-    // Servers write `-` for a response without a body.
+    // Servers write `-` as the number of bytes of a response without a body.
     if text == b"-" && name.as_bytes().windows(5).any(|part| part.eq_ignore_ascii_case(b"bytes")) {
         return Ok(0);
     }

@@ -1,8 +1,8 @@
-//! Reads JSON with one object per line. Other JSON is converted to such lines before.
+//! Reads JSON with one object per line. The module `json_layout` converts other JSON to such lines.
 //!
-//! The name of a field is its key. For a key inside an object, the name is `object.key`. A key that
-//! contains a dot is its own name. Numbers are parsed without floating-point numbers. Fields that
-//! are not needed are skipped without being decoded.
+//! The name of a field is its key. For a key inside an object, the name is `object.key`. If the key
+//! itself contains a dot, the name is the whole key. Numbers are parsed without floating-point
+//! numbers. The reader skips fields that are not needed without decoding them.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -22,11 +22,11 @@ use crate::trace::time::Clock;
 #[derive(Debug)]
 pub(crate) struct JsonLines {
     clock: Clock,
-    /// The names of the time, of the subject if there is one, and of the costs.
+    /// The names of the needed fields: the time, the subject if there is one, and the costs.
     wanted: Vec<String>,
     subject_is: Option<Subject>,
     cost: Vec<CostField>,
-    /// The subject of the current line, if its text must be decoded.
+    /// A copy of the subject of the current line, if its escapes had to be decoded.
     subject: String,
 }
 
@@ -107,7 +107,8 @@ impl Parse for JsonLines {
     }
 }
 
-/// Returns a string without its quotes and escapes, or the text of a number or of a truth value.
+/// Returns the content of a string without its quotes and escapes, or the text of a number or of a
+/// truth value.
 fn scalar<'a>(name: &str, found: Option<&'a str>) -> Result<Cow<'a, str>, Fault> {
     let Some(text) = found else {
         return Err(Fault::malformed(format!("there is no field `{name}`")));

@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 /// The maximum depth of objects in which names of fields are collected.
 const DEPTH: usize = 8;
 
-/// The maximum number of collected names. It bounds the memory if each line of an input has new
-/// names.
+/// The maximum number of collected names. Without it, an input with new names in each line would
+/// fill the memory.
 const NAMES: usize = 10_000;
 
-/// The wanted values as they are written in the object.
+/// The values of the wanted names, each as it is written in the object.
 pub(super) type Values<'a> = SmallVec<[Option<&'a str>; 4]>;
 
 /// Finds the values of the wanted names. A name is a key or a path `object.key`.
@@ -28,22 +28,24 @@ pub(super) fn values<'a>(
     json.end()
 }
 
-/// Adds the names of the fields of an object, up to the first error.
+/// Adds the names of the fields of a JSON object to `known`. If the JSON is invalid, it adds the
+/// names before the error.
 pub(super) fn keys(line: &[u8], known: &mut BTreeSet<String>) {
     let mut json = serde_json::Deserializer::from_slice(line);
-    // A truncated or invalid line still has keys before the error.
+    // The error is ignored, because a truncated or invalid line still has keys before the error.
     let _ = json.deserialize_map(Keys { known, path: "", depth: DEPTH });
 }
 
-/// Finds values in one object. `path` is the position of the object within the line, with a dot at
-/// the end.
+/// A visitor that finds values in one object. `path` is the path of this object within the line,
+/// such as `request.`. It is empty for the outermost object.
 struct Pick<'w, 'f, 'a> {
     wanted: &'w [String],
     path: &'w str,
     found: &'f mut Values<'a>,
 }
 
-/// The result of comparing a key with the wanted names: the index of the first matching name.
+/// The result of comparing a key with the wanted names. The key is the key of a wanted value, of an
+/// object that contains a wanted value, or of neither. The number is the index of a wanted name.
 enum Leads {
     To(usize),
     Into(usize),
@@ -85,7 +87,7 @@ impl<'a> Visitor<'a> for Pick<'_, '_, 'a> {
     }
 }
 
-/// Compares a key with the wanted names, without storing it.
+/// A seed that compares a key with the wanted names, without copying the key.
 struct Key<'w> {
     wanted: &'w [String],
     path: &'w str,
@@ -122,7 +124,7 @@ impl Visitor<'_> for Key<'_> {
     }
 }
 
-/// Collects the keys of an object and of the objects inside it.
+/// A visitor that collects the keys of an object and of the objects inside it.
 struct Keys<'k, 'p> {
     known: &'k mut BTreeSet<String>,
     path: &'p str,

@@ -7,7 +7,7 @@ use crate::trace::formats::address::{address, forwarded, is_host_name};
 use crate::trace::malformed::Fault;
 use crate::trace::time::Clock;
 
-/// The fields of a line, by the names that the options use.
+/// The fields of a line, each with the name that selects it in the options.
 pub(super) const FIELDS: &[(&str, Field)] = &[
     ("time", Field::Time),
     ("ip", Field::Ip),
@@ -38,8 +38,8 @@ pub(super) enum Field {
     Bytes,
     Referer,
     Agent,
-    /// The last field in quotes after the agent that contains addresses: `X-Forwarded-For` in the
-    /// format `main` of nginx.
+    /// The last quoted field that follows the user agent and contains an address. In nginx's format
+    /// `main`, it is the `X-Forwarded-For`.
     Forwarded,
 }
 
@@ -83,8 +83,8 @@ struct Timed<'a> {
     after: &'a [u8],
 }
 
-/// Finds ` [`, a digit, a time and `]`. The name of the user before it can contain any characters,
-/// including brackets.
+/// Finds the time of a line: ` [`, a time that begins with a digit, and `]`. Each `[` is tried,
+/// because the name of the user before the time can also contain brackets.
 #[inline]
 fn find_time<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Timed<'a>, Fault> {
     let mut from = 0;
@@ -125,8 +125,8 @@ struct Request<'a> {
     rest: &'a [u8],
 }
 
-/// Finds the quoted request. It ends at the first quote that is followed by status and bytes,
-/// because some servers do not escape quotes inside the request.
+/// Finds the quoted request in the text after the time. The request ends at the first quote that is
+/// followed by status and bytes, because some servers do not escape quotes inside the request.
 #[inline]
 fn find_request(after: &[u8]) -> Result<Request<'_>, Fault> {
     let Some(inside) = after.strip_prefix(b" \"") else {
@@ -154,7 +154,8 @@ fn find_request(after: &[u8]) -> Result<Request<'_>, Fault> {
     }))
 }
 
-/// Parses ` 200 5120` at the end of the line or before a space.
+/// Parses a status and a number of bytes, such as ` 200 5120`, before a space or the end of the
+/// line.
 #[inline]
 fn status_and_bytes(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let text = text.strip_prefix(b" ")?;
@@ -198,8 +199,8 @@ fn split_leading(leading: &[u8]) -> Option<Leading<'_>> {
     find_address(leading)
 }
 
-/// The likelihood that a word is the address. It depends on the form of the word, and on a
-/// following `-`, which usually follows the address.
+/// The likelihood that a word is the address of the client, from low to high. It depends on the
+/// form of the word, and on whether the next word is `-`, which usually follows the address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Likeness {
     /// The name of a host at the usual position of the address.
@@ -209,9 +210,10 @@ enum Likeness {
     AddressBeforeDash,
 }
 
-/// Finds the address among the words before the time. At least the ident and the user must follow
-/// it. Other words can precede it: a virtual host, a time, a level, an id. Among equally likely
-/// words, the last word is the address, because earlier words belong to the server.
+/// Finds the address among the words before the time. At least two words must follow the address:
+/// the ident and the user. Other words can precede it: a virtual host, a time, a level, an id.
+/// Among equally likely words, the last word is the address, because earlier words belong to the
+/// server.
 #[cold]
 fn find_address(leading: &[u8]) -> Option<Leading<'_>> {
     let (mut best, mut before, mut rest) = (None, &b""[..], leading.trim_ascii());
@@ -262,7 +264,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Returns the address in the last field in quotes that contains addresses.
+/// Returns the address in the last quoted field that contains an address.
 fn last_addresses(text: &[u8]) -> &[u8] {
     let (mut rest, mut found) = (text, &b""[..]);
     while let Some(quote) = memchr(b'"', rest) {
@@ -280,8 +282,8 @@ fn or_dash(text: &[u8]) -> &[u8] {
     if text.is_empty() { b"-" } else { text }
 }
 
-/// Returns the text within the quotes at the beginning of `text`, and the text after the quotes and
-/// a space. A quote that is never closed extends to the end.
+/// Returns the text within the quotes at the beginning of `text`, and the rest after the closing
+/// quote and a space. If the quote is never closed, the text within extends to the end.
 fn quoted(text: &[u8]) -> (&[u8], &[u8]) {
     let Some(inside) = text.strip_prefix(b"\"") else {
         return (&[], text);

@@ -24,7 +24,7 @@ pub(crate) struct Logfmt {
     time: String,
     subject: Option<(String, Subject)>,
     cost: Vec<CostField>,
-    /// The subject of the current line, if its text must be changed.
+    /// A copy of the subject of the current line, if its escapes had to be replaced.
     owned: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ impl Logfmt {
         Ok((logfmt, names))
     }
 
-    /// Returns `true` if a line begins with pairs.
+    /// Returns `true` if a line begins with two `key=value` pairs.
     pub(super) fn recognises(line: &[u8]) -> bool {
         let mut words = line.trim_ascii().split(|&byte| byte == b' ');
         let is_pair = |word: &[u8]| {
@@ -115,7 +115,8 @@ fn get<'a>(line: &'a [u8], name: &str) -> Option<Cow<'a, [u8]>> {
     })
 }
 
-/// Returns the pairs of a line. Values keep their quotes. A key without a value is not a pair.
+/// Returns the `key=value` pairs of a line. Values keep their quotes. A key without a value is not
+/// a pair.
 fn pairs(line: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = line.trim_ascii();
     std::iter::from_fn(move || {
@@ -134,8 +135,8 @@ fn pairs(line: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Returns the length of the value at the beginning of a text, including quotes. A quote that is
-/// never closed extends to the end.
+/// Returns the length of the value at the beginning of a text, including quotes. If a quote is
+/// never closed, the value extends to the end.
 fn value_length(text: &[u8]) -> usize {
     let Some(inside) = text.strip_prefix(b"\"") else {
         return text.iter().position(|&byte| byte == b' ').unwrap_or(text.len());

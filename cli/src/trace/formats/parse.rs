@@ -3,7 +3,8 @@
 use super::fields::CostSum;
 use crate::trace::malformed::Fault;
 
-/// The number of bytes of a line that are compared with patterns to detect its format.
+/// The number of bytes at the beginning of a line that are compared with patterns to detect the
+/// format.
 const LOOKED_AT: usize = 64 << 10;
 
 /// Returns the beginning of a line, by which its format is detected.
@@ -19,15 +20,17 @@ pub(in crate::trace) struct Entry<'a> {
     pub(in crate::trace) cost: CostSum,
 }
 
-/// A format, which parses one line after another.
+/// A parser of one format. It receives the lines of an input one after another.
 pub(in crate::trace) trait Parse {
-    /// Returns `true` if the record ends with this line. `is_first` is whether the line begins a
-    /// record. If it does not begin a record, the result must not depend on previous lines.
+    /// Returns `true` if the record ends with this line. `is_first` is `true` if the line is the
+    /// first line of its record. For later lines, the result must not depend on previous lines,
+    /// because the line reader keeps the result for all records that contain the line.
     fn closes(&mut self, is_first: bool, line: &[u8]) -> bool {
         let _ = (is_first, line);
         true
     }
 
-    /// Parses a line. Returns `None` for a blank line or a comment.
+    /// Parses a line. Returns `None` if no record ends with the line, for example for a header, a
+    /// blank line or a comment.
     fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Fault>;
 }

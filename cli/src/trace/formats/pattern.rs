@@ -1,6 +1,7 @@
-//! Parses lines by a regular expression: a pattern of the user, or one of the patterns below.
+//! Parses lines by a regular expression: a pattern of the user, or one of the patterns in
+//! [`KNOWN`].
 //!
-//! The names of its groups are the names of the fields.
+//! Each named group of a pattern is a field with the name of the group.
 
 use std::sync::LazyLock;
 
@@ -15,31 +16,37 @@ use crate::trace::time::Clock;
 
 /// The formats that are detected by a pattern. The first matching pattern is used.
 const KNOWN: &[(Format, &str)] = &[
+    // A line of an Application Load Balancer of AWS:
     // https 2026-05-01T10:00:00.1Z app/name/id 203.0.113.9:2817 10.0.0.1:80 0.0 0.0 0.0 200 200 34 366 "GET …" "agent" …
     (
         Format::Alb,
         r#"^(?:https?|h2|grpcs|wss?) (?<time>\d{4}-\S+) (?<elb>\S+) (?<ip>\S+) (?<target>\S+) \S+ \S+ \S+ (?<status>\S+) (?<target_status>\S+) (?<received_bytes>\S+) (?<bytes>\S+) "(?<request>(?<method>[^ "]*) (?<path>[^ "]*)[^"]*)"(?: "(?<agent>[^"]*)")?"#,
     ),
+    // A line of a Classic Load Balancer of AWS:
     // 2026-05-01T10:00:00.1Z name 203.0.113.9:2817 10.0.0.1:80 0.0 0.0 0.0 200 200 0 29 "GET …" "agent" …
     (
         Format::Elb,
         r#"^(?<time>\d{4}-\S+) (?<elb>\S+) (?<ip>\S+:\d+) (?<target>\S+) -?[\d.]+ -?[\d.]+ -?[\d.]+ (?<status>\d+|-) (?<target_status>\d+|-) (?<received_bytes>\d+) (?<bytes>\d+) "(?<request>(?<method>[^ "]*) (?<path>[^ "]*)[^"]*)"(?: "(?<agent>[^"]*)")?"#,
     ),
+    // A line of HAProxy with `option httplog`:
     // 203.0.113.9:1234 [01/May/2026:10:00:00.123] frontend backend/server 0/0/1/2/3 200 512 - - ---- 1/1/1/1/0 0/0 "GET …"
     (
         Format::HaProxy,
         r#"^(?<ip>\S+):\d+ \[(?<time>[^\]]+)\] (?<frontend>\S+) (?<backend>[^ /]+)/(?<server>\S+) [\d/+-]+ (?<status>-?\d+) \+?(?<bytes>\d+) \S+ \S+ (?<flags>\S{4}) [\d/+]+ \d+/\d+(?: \{[^}]*\}){0,2} "(?<request>(?<method>[^ "]*)(?: (?<path>[^ "]*))?.*)""#,
     ),
+    // A line of HAProxy with `option tcplog`:
     // 203.0.113.9:1234 [01/May/2026:10:00:00.123] frontend backend/server 1/0/5007 212 -- 1/1/1/1/0 0/0
     (
         Format::HaProxy,
         r"^(?<ip>\S+):\d+ \[(?<time>[^\]]+)\] (?<frontend>\S+) (?<backend>[^ /]+)/(?<server>\S+) [\d/+-]+ \+?(?<bytes>\d+) (?<flags>\S{2}) [\d/+]+ \d+/\d+",
     ),
-    // This is the format of Istio. The reason follows the status, and the address is at the end.
+    // The format of Istio. It differs from the default format of Envoy: a reason follows the
+    // status, and the address of the client is at the end.
     (
         Format::Envoy,
         r#"^\[(?<time>[^\]]+)\] "(?<request>(?<method>[^ "]*) (?<path>[^ "]*)[^"]*)" (?<status>\d+|-) \S+ \S+ \S+ "[^"]*" (?<received_bytes>\d+|-) (?<bytes>\d+|-) (?<duration>\d+|-) \S+ "(?<forwarded>[^"]*)" "(?<agent>[^"]*)" "(?<request_id>[^"]*)" "(?<authority>[^"]*)" "(?<upstream>[^"]*)" \S+ \S+ \S+ (?<ip>\S+)"#,
     ),
+    // A line of Envoy in its default format:
     // [2026-05-01T10:00:00.1Z] "GET / HTTP/2" 200 - 0 226 100 99 "203.0.113.9" "agent" "id" "authority" "10.0.0.1:80"
     (
         Format::Envoy,
@@ -47,7 +54,7 @@ const KNOWN: &[(Format, &str)] = &[
     ),
 ];
 
-/// The compiled patterns. A test checks that all patterns compile.
+/// The compiled patterns of [`KNOWN`]. A test checks that all of them compile.
 static COMPILED: LazyLock<Vec<(Format, Regex)>> = LazyLock::new(|| {
     KNOWN.iter().filter_map(|(format, text)| Some((*format, Regex::new(text).ok()?))).collect()
 });
@@ -64,7 +71,8 @@ pub(crate) struct Matched {
 }
 
 impl Matched {
-    /// Returns the reader of a known pattern, if a line of the input matches it.
+    /// Returns a reader for a format with a known pattern. If a format has several patterns, the
+    /// reader uses the pattern of the first matching line.
     pub(super) fn known(
         format: Format,
         options: &Options,
@@ -98,7 +106,7 @@ impl Matched {
         let find = |name: &str| place(name).map(|_| name.to_owned());
         let known = || names.iter().flatten().map(|&name| name.to_owned()).collect();
         let settled = Names::settle(options, find, |_| true, known)?;
-        // Group 0 is the whole line, and has no name.
+        // Group 0 is the whole line. It has no name.
         let group = |name: &str| place(name).unwrap_or(0);
         let subject = settled.subject.as_deref();
         let this = Self {

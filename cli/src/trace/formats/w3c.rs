@@ -15,7 +15,7 @@ use crate::trace::malformed::Fault;
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 
-/// The names of the same fields in other formats.
+/// The names that other formats use for a field, each with the name of the same field in W3C logs.
 const ALIASES: &[(&str, &str)] = &[
     ("agent", "cs(user-agent)"),
     ("bytes", "sc-bytes"),
@@ -36,7 +36,7 @@ pub(crate) struct W3c {
     layout: Layout,
     /// The date of the last `#Date`, for files whose lines have only the time of the day.
     date: String,
-    /// The time of the current line, from its date and its time of the day.
+    /// The date and the time of the day of the current line, joined by a space.
     time: Vec<u8>,
 }
 
@@ -75,7 +75,7 @@ impl W3c {
         Ok((this, names))
     }
 
-    /// Returns `true` if a line can be the first line of such a file.
+    /// Returns `true` if a line can be the first line of a W3C extended log file.
     pub(super) fn recognises(line: &[u8]) -> bool {
         [&b"Version"[..], b"Software", b"Date", b"Fields", b"Start-Date"]
             .iter()
@@ -166,7 +166,7 @@ impl Parse for W3c {
     }
 }
 
-/// Returns the value of a line `#Name: …`.
+/// Returns the value of a directive, which is a line such as `#Name: value`.
 fn directive<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let rest = line.trim_ascii().strip_prefix(b"#")?;
     let (found, text) = rest.split_at_checked(name.len())?;

@@ -3,8 +3,8 @@
 
 use std::io::{self, Read};
 
-/// The only key of the object around the array that AWS CloudTrail and Azure write. Its case can
-/// differ.
+/// The key before the array of records that AWS CloudTrail and Azure write: `{"Records":[…]}`. The
+/// case of its letters can differ.
 const WRAPPER: &[u8] = b"\"Records\"";
 
 /// Returns `true` if a text begins with `{"Records":[`.
@@ -33,9 +33,9 @@ pub(in crate::trace) fn needs_lines(head: &[u8]) -> bool {
     }
 }
 
-/// Reads such JSON as one object per line. Newlines within an object become spaces, commas between
-/// the elements of an array become newlines, and a wrapper becomes spaces. Each byte becomes one
-/// byte.
+/// A reader that converts an array of objects, or an object over several lines, to one object per
+/// line. Newlines within an object become spaces, commas between the elements of an array become
+/// newlines, and the object around an array becomes spaces. The number of bytes does not change.
 pub(in crate::trace) struct OneALine<R> {
     inner: R,
     is_wrapped: bool,

@@ -8,10 +8,11 @@ use crate::trace::input::Unpacked;
 /// The maximum length of a line. A longer line is malformed, and is skipped without being stored.
 pub(in crate::trace) const LINE_MAX: usize = 16 << 20;
 
-/// The maximum length of the further lines of a record whose quote is open.
+/// The maximum length of all lines of a record after its first line. A record has several lines if
+/// a quote contains newlines.
 pub(in crate::trace) const JOINED_MAX: usize = 1 << 20;
 
-/// The number of bytes of a line that is too long that are stored for a message.
+/// The number of bytes that are stored for a message if a line is too long.
 const HEAD_KEPT: usize = 1024;
 
 const FIRST_CAPACITY: usize = 256 << 10;
@@ -25,15 +26,15 @@ pub(in crate::trace) struct Lines<'i> {
     start: usize,
     end: usize,
     ended: bool,
-    /// No line that begins before this index closes an open quote. If a record opens a quote, the
-    /// search for the closing line continues from here. Whether a line closes an open quote does
-    /// not depend on where the quote was opened, so no line is searched twice.
+    /// No line that begins before this index closes a quote. The search for the end of a quote
+    /// continues from this index, so no line is searched twice. This is possible because a line
+    /// closes any quote, regardless of where the quote was opened.
     unclosing_to: usize,
     /// The number of the line that begins at `start`, counted from 1.
     line: u64,
     line_max: usize,
     joined_max: usize,
-    /// The beginning of the skipped line.
+    /// The beginning of the last line that was skipped because it was too long.
     head: Vec<u8>,
 }
 
@@ -42,7 +43,8 @@ pub(in crate::trace) struct Lines<'i> {
 pub(in crate::trace) enum Next<'a> {
     /// A line, or several lines of one record, without the newline at the end.
     Line { number: u64, text: &'a [u8] },
-    /// A line whose quote is never closed, or not within bounds. It ends at its own newline.
+    /// A line that opens a quote that is not closed within [`JOINED_MAX`] bytes, or before the end
+    /// of the input. The text is only this line, without the lines after it.
     Unclosed { number: u64, text: &'a [u8] },
     /// The beginning of a line that is too long.
     TooLong { number: u64, text: &'a [u8] },
@@ -59,7 +61,7 @@ enum Found {
     At { end: usize },
     /// The end of the record is not in the buffer yet.
     Beyond,
-    /// A quote stays open too long. The first line ends here.
+    /// A quote stays open for too many bytes. `end` is the end of the first line.
     Unclosed { end: usize },
 }
 
@@ -107,9 +109,9 @@ impl<'i> Lines<'i> {
         self.ended && self.unread().trim_ascii().is_empty()
     }
 
-    /// Makes room, and reads until the buffer is full or the input ends. Because the buffer is
-    /// always filled, the work on a long line is linear: the number of bytes that are searched
-    /// again at most doubles.
+    /// Makes room in the buffer, and reads until the buffer is full or the input ends. A buffer
+    /// that is full doubles its size. So a long line is searched again only when its read part has
+    /// doubled, and the total work is linear.
     pub(in crate::trace) fn fill(&mut self) -> Result<(), Error> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -127,8 +129,9 @@ impl<'i> Lines<'i> {
         Ok(())
     }
 
-    /// Returns the next record in the buffer. `closed` is called with each line of a record, and
-    /// returns whether the record ends there.
+    /// Returns the next record in the buffer. `closed` is called for each line of the record, with
+    /// `true` for the first line and `false` for later lines. It returns `true` if the record ends
+    /// with the line.
     #[inline]
     pub(in crate::trace) fn next(
         &mut self,
@@ -250,8 +253,8 @@ mod tests {
         lines
     }
 
-    /// Returns the parts of the input as `number:text`, with a mark for errors. A record ends with
-    /// a line that ends in `.`.
+    /// Returns the lines and records of the input as `number:text`, with a mark before errors. In
+    /// this test, a record ends with a line that ends in `.`.
     fn read(lines: &mut Lines<'_>) -> Vec<String> {
         let mut found = Vec::new();
         loop {
@@ -301,8 +304,8 @@ mod tests {
         assert!(found[0].starts_with("1:x") && found[1].starts_with("long 2:x"), "{found:?}");
     }
 
-    /// This test describes a defect: the reader searched the whole rest of the input, up to the
-    /// bound, for the end of an open quote, and searched it again for the next line.
+    /// Regression test: after each line that opens a quote, the reader searched up to a bound for
+    /// the end of the quote, so the work was quadratic.
     #[test]
     fn the_work_on_lines_that_all_leave_a_quote_open_is_linear() {
         for (lines_made, ending) in [(20_000, "\n"), (20_000, ""), (40_000, "\n")] {
@@ -324,8 +327,8 @@ mod tests {
                     }
                 }
                 assert_eq!(found, lines_made);
-                // Each line is searched once as the first line of a record and once after it, and
-                // the buffer is searched again after more bytes are read.
+                // The closure gets each line as the first line of its record, and as a later line
+                // of a previous record. After the buffer is filled, it can get a line again.
                 assert!(looked_at <= 4 * size, "{looked_at} bytes looked at, of {size}");
             }
         }

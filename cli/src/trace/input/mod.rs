@@ -22,19 +22,19 @@ use crate::trace::error::{Error, ErrorKind};
 use crate::trace::formats::BYTE_ORDER_MARK;
 use crate::trace::malformed::shown;
 
-/// The number of bytes of one read from the system.
+/// The number of bytes that the decompression reads at one time.
 const BUFFER: usize = 256 << 10;
 
-/// The maximum number of characters of a path that are shown. It is the maximum length of a path.
+/// The maximum number of characters of a path that are shown. No path of Linux is longer.
 const NAME_SHOWN: usize = 4096;
 
-/// The number of first bytes by which the layout of a text is detected.
+/// The number of bytes at the beginning of a text from which its layout is detected.
 const HEAD: usize = 256;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// The beginning of a zstd frame without data, which some programs write first. It follows a byte
-/// from 0x50 to 0x5f.
+/// The second to the fourth byte of a skippable zstd frame, which some programs write before the
+/// data. The first byte of this frame is from 0x50 to 0x5f.
 const ZSTD_SKIPPED: [u8; 3] = [0x2a, 0x4d, 0x18];
 
 /// One input.
@@ -76,8 +76,8 @@ impl Input {
         Self { name: name.into(), source: Source::Once(Some(Box::new(reader))), stop: None }
     }
 
-    /// Returns this input with a stop. When `stop` is requested, reading fails, even while it waits
-    /// for a pipe.
+    /// Returns this input, whose reading fails when `stop` requests it, even while a read waits for
+    /// a pipe.
     #[must_use]
     pub fn until(self, stop: &Stop) -> Self {
         Self { stop: Some(stop.clone()), ..self }
@@ -157,7 +157,7 @@ impl Unpacked {
         Ok(self)
     }
 
-    /// Converts JSON that does not have one object per line.
+    /// Converts JSON that does not have one object per line to JSON with one object per line.
     fn laid_out(mut self, name: &str) -> Result<Self, Error> {
         let head = self.peek(name)?;
         let head = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&head);
@@ -201,7 +201,8 @@ fn unreadable(name: &str, what: &str, error: io::Error) -> Error {
     Error::with_source(ErrorKind::Unreadable, format!("{name}: {what}"), error)
 }
 
-/// Detects the compression by the first bytes, regardless of the name of the file.
+/// Detects the compression by the first bytes of the input, regardless of the name of the file.
+/// Returns a reader that decompresses the input.
 fn unpack(mut reader: Counted) -> io::Result<Unpacked> {
     let mut head = Vec::with_capacity(ZSTD.len());
     reader.by_ref().take(4).read_to_end(&mut head)?;

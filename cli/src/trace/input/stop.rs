@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Requests that a replay, and the reading of its inputs, end early. All clones share the request.
+/// A request to end a replay and the reading of its inputs early. All clones share the request.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use crate::trace::input::stop::Stop;
 
-/// The number of chunks that are read ahead.
+/// The maximum number of chunks that are read ahead.
 const CHUNKS: usize = 4;
 const CHUNK: usize = 64 << 10;
 
-/// The time between two checks for a stop while no data arrives.
+/// The time between two checks of `stop` while no data arrives.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Reads in its own thread, because a read that waits for a pipe cannot be ended otherwise.
+/// A reader whose input is read by another thread. A read that waits for a pipe cannot be
+/// cancelled, but this reader can stop waiting for the thread.
 pub(in crate::trace) struct Stoppable {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Cursor<Vec<u8>>,

@@ -1,9 +1,9 @@
 //! Sorts records by time, with a stable sort that takes 24 bytes per record.
 //!
 //! Records are collected in runs of a fixed size. Each run is sorted when it is full, and at the
-//! end the runs are merged. So records are never copied to a larger buffer, and sorting needs
-//! additional memory for one run only. The order of the input is the order of the runs, and a
-//! stable sort keeps it within a run.
+//! end the runs are merged. So no record is copied to a larger buffer, and sorting needs additional
+//! memory for only one run. The result is stable: the sort within a run is stable, and among equal
+//! times the merge prefers the earlier run.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,7 +15,7 @@ use crate::trace::record::Record;
 /// The number of records in a run, which takes 6 MiB.
 const RUN: usize = 1 << 18;
 
-/// Records in the order of the input, before they are sorted by time.
+/// Sorted runs of records, and the last run, which is not full yet.
 pub(in crate::trace) struct Runs {
     full: Vec<Vec<Record>>,
     last: Vec<Record>,
@@ -62,13 +62,14 @@ impl Runs {
     }
 }
 
-/// The records of all runs, merged.
+/// An iterator that merges the records of all runs.
 pub(in crate::trace) struct Sorted {
     runs: Vec<IntoIter<Record>>,
     heads: BinaryHeap<Reverse<Head>>,
 }
 
-/// The time of the next record of a run. If two runs have the same time, the earlier run is first.
+/// The time of the next record of a run, and the number of the run. Among equal times, the run with
+/// the lower number is first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
     time: u64,
@@ -92,7 +93,7 @@ impl Iterator for Sorted {
         match Head::peek(first.0.run, run) {
             Some(head) => first.0 = head,
             None => {
-                // The run is empty, so its memory is freed immediately.
+                // This run has no more records, so its memory is freed immediately.
                 *run = IntoIter::default();
                 PeekMut::pop(first);
             }

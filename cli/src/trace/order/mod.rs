@@ -19,7 +19,7 @@ use crate::trace::subjects::Subjects;
 /// The number of records between two reports of progress.
 const REPORT_EVERY: u64 = 1 << 16;
 
-/// The next step after a record.
+/// The next step of the reader after each record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(in crate::trace) enum Flow {
@@ -29,18 +29,20 @@ pub(in crate::trace) enum Flow {
 }
 
 enum Mode {
-    /// Send records in the order of the input, with a clock that never decreases.
+    /// Send records in the order of the input. A record that is earlier than a previous record gets
+    /// the latest previous time.
     InputOrder,
-    /// Send records while their times do not decrease. All inputs can be read again.
+    /// Send records until a record is earlier than a previous record. Then read all inputs again,
+    /// and change to `Gathering`.
     Optimistic,
-    /// Send records while their times do not decrease, and store them, because some input cannot be
-    /// read again.
+    /// Send records and store them, because at least one input cannot be read again. If a record is
+    /// earlier than a previous record, change to `Gathering` with the stored records.
     Keeping(Spool),
-    /// Collect records to sort them.
+    /// Collect records to sort them by time.
     Gathering(Runs),
 }
 
-/// Receives records in the order of the input.
+/// Receives records in the order of the input, and sends them to the sink in the wanted order.
 pub(in crate::trace) struct Replay<'s, S> {
     pub(in crate::trace) sink: &'s mut S,
     pub(in crate::trace) subjects: Subjects,
@@ -106,8 +108,8 @@ impl<'s, S: Sink> Replay<'s, S> {
         Ok(Flow::Continue)
     }
 
-    /// Starts again to sort the records. `record` is the first record that is earlier than a
-    /// previous one.
+    /// Restarts the sink, and begins to collect records so that they can be sorted. `record` is the
+    /// first record that is earlier than a previous record.
     #[cold]
     fn step_back(&mut self, record: Record) -> Result<Flow, S::Error> {
         self.sink.restart();

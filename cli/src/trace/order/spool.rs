@@ -1,4 +1,5 @@
-//! Stores records of inputs that cannot be read twice, in case they must be sorted.
+//! Stores records of inputs that cannot be read twice, because the records may have to be sorted
+//! later.
 
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 
@@ -6,11 +7,13 @@ use tempfile::SpooledTempFile;
 
 use crate::trace::record::Record;
 
-/// The maximum size that is stored in memory instead of on disk.
+/// The maximum number of bytes that are stored in memory. A larger spool is moved to a temporary
+/// file.
 const IN_MEMORY: usize = 4 << 20;
 
-/// Records that are sorted by time, in a temporary file without a name. A record takes about 6
-/// bytes: the time since the previous record, the subject and the costs, each in base 128.
+/// Records that are sorted by time, in memory or in a temporary file without a name. A record takes
+/// about 6 bytes: the time since the previous record, the subject and the costs, each as a number
+/// of variable length (7 bits per byte).
 pub(in crate::trace) struct Spool {
     file: BufWriter<SpooledTempFile>,
     records: u64,

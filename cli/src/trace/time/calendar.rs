@@ -1,7 +1,7 @@
 //! Converts dates and time zones to microseconds. `jiff` does the arithmetic.
 //!
-//! `jiff::fmt::strtime` is not used, because it accepts fields of other widths, and each separator
-//! and each form of a zone would need its own format.
+//! `jiff::fmt::strtime` is not used, because it accepts fields with a wrong number of digits. It
+//! would also need a separate format for each separator and each notation of a zone.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
@@ -10,7 +10,8 @@ use jiff::tz::Offset;
 
 const SECOND: i64 = 1_000_000;
 
-/// Parses `:03.123 +0000`. Returns the microseconds within the minute, and the rest of the text.
+/// Parses the seconds of a time, such as `:03.123 +0000`. Returns the microseconds within the
+/// minute, and the rest of the text.
 #[inline]
 pub(in crate::trace) fn seconds(text: &[u8]) -> Option<(i64, &[u8])> {
     let [b':', tens, units, rest @ ..] = text else {
@@ -86,8 +87,8 @@ fn minute_begins(date: Date, hour: i8, minute: i8, zone: &[u8]) -> Option<i64> {
     Some(begins.as_microsecond())
 }
 
-/// Parses `Z`, `+01:00`, `+0100`, `+01`, `UTC`, `GMT` or an empty text, with or without a space
-/// before it.
+/// Parses a time zone: `Z`, `+01:00`, `+0100`, `+01`, `UTC`, `GMT` or an empty text, with or
+/// without a space before it.
 fn offset(zone: &[u8]) -> Option<Offset> {
     let zone = zone.trim_ascii_start();
     let (sign, digits) = match zone {
@@ -105,8 +106,9 @@ fn offset(zone: &[u8]) -> Option<Offset> {
     Offset::from_seconds(sign * minutes * 60).ok()
 }
 
-/// Returns the time of `May 17 10:05:03` in the last year in which this time is at most a day after
-/// `now`, because clocks and time zones differ. February 29 does not exist in every year.
+/// Parses a time without a year, such as `May 17 10:05:03`. The year is the last year for which the
+/// time is at most a day after `now`. The day allows for differences between clocks and time zones.
+/// February 29 does not exist in every year, so the year can be several years ago.
 pub(in crate::trace) fn yearless(text: &[u8], now: i64) -> Option<i64> {
     const DAY: i64 = 86_400 * SECOND;
     const LEAP_YEARS_APART: i16 = 8;
@@ -132,6 +134,6 @@ pub(in crate::trace) fn other_notation(text: &str) -> Option<i64> {
     let civil = || Offset::UTC.to_timestamp(text.parse::<DateTime>().ok()?).ok();
     let mail = || rfc2822::parse(text).map(|zoned| zoned.timestamp()).ok();
     let found = instant().or_else(civil).or_else(mail)?;
-    // Times before 1970 are also rounded down, although they are rejected later.
+    // `div_euclid` also rounds times before 1970 down. The caller rejects these times later.
     Some(found.as_nanosecond().div_euclid(1_000)).and_then(|micros| i64::try_from(micros).ok())
 }

@@ -12,8 +12,8 @@
 //! The default zone is UTC. The second 60 of a leap second is the first second of the next minute,
 //! as in POSIX.
 //!
-//! A number has the given unit. By default, its unit follows from the size of the first number in
-//! the input:
+//! The options can set the unit of times that are plain numbers. By default, the size of the first
+//! number in the input determines the unit:
 //!
 //! | from | to below | unit | years |
 //! |---|---|---|---|
@@ -35,14 +35,14 @@ use crate::trace::error::{Error, ErrorKind};
 use crate::trace::malformed::{Fault, value};
 use crate::trace::options::TimeUnit;
 
-/// A parser of times. It remembers the last minute, so that a time in the same minute needs a
-/// comparison but no calendar.
+/// A parser of times. It remembers the start of the last minute, so that it needs no calendar for
+/// another time in the same minute.
 #[derive(Debug)]
 pub(in crate::trace) struct Clock {
     unit: Option<TimeUnit>,
     log_minute: Minute<17>,
     iso_minute: Minute<16>,
-    /// The present time in microseconds since 1970, for times without a year.
+    /// The present time in microseconds since 1970. It determines the year of times without a year.
     now: i64,
 }
 
@@ -56,7 +56,8 @@ struct Minute<const N: usize> {
 }
 
 impl<const N: usize> Minute<N> {
-    /// A value that does not match any text, because a zone is not longer than its buffer.
+    /// A value that matches no text. Its `zone_len` is greater than the length of `zone`, so the
+    /// comparison always fails.
     const NONE: Self = Self { text: [0; N], zone: [0; 6], zone_len: 7, begins: 0 };
 
     #[inline]
@@ -81,7 +82,8 @@ impl Clock {
         Self { unit, log_minute: Minute::NONE, iso_minute: Minute::NONE, now }
     }
 
-    /// Parses the time of a line of an access log. It usually has the notation of access logs.
+    /// Parses the time of a line of an access log. The usual notation of access logs is tried
+    /// first.
     #[inline]
     pub(in crate::trace) fn read_log(&mut self, text: &[u8]) -> Result<u64, Fault> {
         match self.log_time(text) {

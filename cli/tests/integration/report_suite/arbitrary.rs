@@ -1,4 +1,4 @@
-//! Generates any report, even if a replay cannot produce it.
+//! Generates arbitrary reports, even reports that a replay cannot produce.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

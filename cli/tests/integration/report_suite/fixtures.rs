@@ -9,8 +9,8 @@ use tidegate::report::{
 pub(crate) const START: u64 = 1_762_128_000_000_000;
 pub(crate) const MINUTE: u64 = 60_000_000;
 
-/// The policy, the algorithm, the denied requests per thousand of the crawl and of the burst, and
-/// the longest wait.
+/// For each policy: the policy, its algorithm, the denied requests per 3,000 requests of the
+/// crawler and per 1,000 requests of the burst, and the longest wait in microseconds.
 const POLICIES: [(&str, &str, u64, u64, u64); 6] = [
     ("fixed-window 60/1m", "fixed-window", 310, 820, 59_812_000),
     ("sliding-log 60/1m", "sliding-log", 345, 861, 58_120_444),
@@ -37,8 +37,8 @@ const SUBJECTS: [(&str, u64); 14] = [
     ("192.0.2.55", 1),
 ];
 
-/// Returns a day of a site that is quiet at night, with a crawler all day and a burst in the
-/// afternoon.
+/// Returns the report about a day of a site that is quiet at night. A crawler visits the site every
+/// four hours, and there is a burst in the afternoon.
 pub(crate) fn day() -> Report {
     let policies: Vec<_> = POLICIES.iter().map(|policy| day_policy(*policy)).collect();
     let requests = policies[0].requests();
@@ -105,7 +105,7 @@ fn day_policy(
     }
 }
 
-/// Returns the day with suggestions for `--suggest 99.9`.
+/// Returns the report of [`day`] with suggestions for `--suggest 99.9`.
 pub(crate) fn suggesting() -> Report {
     let limits = [("fixed-window", 212), ("sliding-log", 187), ("token-bucket", 1_204)];
     let suggestion = |(algorithm, limit): (&str, u64)| Suggestion {
@@ -119,7 +119,8 @@ pub(crate) fn suggesting() -> Report {
     Report { suggestions: limits.map(suggestion).into(), ..day() }
 }
 
-/// Returns the day of a language model, whose costs are known when requests end.
+/// Returns the report of [`day`] with a section about late costs. The late costs are the tokens
+/// that a language model generates.
 pub(crate) fn settling() -> Report {
     let ways = [(Way::Check, 24_271, 0), (Way::Fixed, 0, 3_484), (Way::Learned, 1_674, 284)];
     let run = |(way, overshoot, idle_cost)| SettlingRun {
@@ -154,7 +155,7 @@ pub(crate) fn settling() -> Report {
     Report { settling: Some(settling), ..day() }
 }
 
-/// Returns the day on eight nodes.
+/// Returns the report of [`day`] with a section about eight nodes with leases.
 pub(crate) fn leased() -> Report {
     let run = |policy: PolicyReport| LeasedRun {
         policy: policy.policy.clone(),
@@ -236,7 +237,8 @@ pub(crate) fn none_denied() -> Report {
     report
 }
 
-/// Returns a day on which every request was denied, because its cost exceeds the capacity.
+/// Returns the report about a day on which every request was denied, because its cost exceeds the
+/// capacity.
 pub(crate) fn all_denied() -> Report {
     let mut report = day();
     report.source.cost_of = "ContextTokens+GeneratedTokens".into();
@@ -255,7 +257,8 @@ pub(crate) fn all_denied() -> Report {
     report
 }
 
-/// Returns twelve policies over 512 steps. One of them has a very long text.
+/// Returns a report with twelve policies, each with 512 steps of time. One policy has a very long
+/// text.
 pub(crate) fn twelve_policies() -> Report {
     let mut report = day();
     report.policies.extend(report.policies.clone());
@@ -282,7 +285,7 @@ pub(crate) const HOSTILE: [&str; 6] = [
     "\u{0}\u{7f}\u{85}\u{2028}日本語 משתמש 👩‍💻",
 ];
 
-/// Returns a day in which every text is hostile, and some texts are very long.
+/// Returns the report about a day in which all texts are hostile, and some texts are very long.
 pub(crate) fn hostile() -> Report {
     let mut report = suggesting();
     report.source.inputs = HOSTILE.map(String::from).into();

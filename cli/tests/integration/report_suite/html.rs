@@ -1,4 +1,5 @@
-//! The page is complete and safe from hostile text, and its plots stay within their frames.
+//! Tests that the page is complete and safe from hostile text, and that its plots stay within their
+//! frames.
 
 use proptest::prelude::*;
 use tidegate::report::{Report, html};
@@ -11,7 +12,7 @@ fn page(report: &Report) -> String {
     String::from_utf8(page).expect("a page is UTF-8")
 }
 
-/// Returns the numbers in a path or in attributes, with the axes `x` and `y`.
+/// Splits an SVG path into its commands, each with its numbers.
 fn coordinates(path: &str) -> Vec<(char, Vec<u32>)> {
     let mut commands: Vec<(char, String)> = Vec::new();
     for c in path.chars() {
@@ -122,7 +123,7 @@ fn each_policy_has_a_panel_with_both_sides_and_values_to_point_at() {
     assert!(page.contains("<span class=\"inner minor\" style=\"left:12.5%\">03:00</span>"));
 }
 
-/// This test describes a defect: `<0.1 %` was not escaped, so the rest of the caption was lost.
+/// Regression test: `<0.1 %` was not escaped, so the rest of the caption was lost.
 #[test]
 fn a_share_below_a_tenth_of_a_percent_is_escaped_everywhere() {
     let mut report = fixtures::day();
@@ -144,7 +145,7 @@ fn each_way_to_settle_has_a_panel_with_what_is_used_idle_and_too_much() {
         for class in ["idle", "denied", "admitted"] {
             assert!(panel.contains(&format!("<path class=\"{class}\" d=\"M")), "{way}, {class}");
         }
-        // Two of the 288 steps are drawn as one bar.
+        // Each bar joins two of the 288 steps.
         assert_eq!(panel.matches("<rect ").count(), 144);
     }
     assert!(panels[1].contains("<title>2025-11-03 00:00:00 UTC: 61,000 used, 6,969 idle</title>"));

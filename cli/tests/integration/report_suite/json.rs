@@ -1,4 +1,4 @@
-//! The JSON document: its shape, exact numbers, and ASCII.
+//! Tests the JSON document: its structure, its exact numbers, and that it is ASCII.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The formats of reports: the table, the JSON document and the page.
+//! Tests the formats of reports: the table, the JSON document and the page.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The table: its content, its alignment, and its escapes.
+//! Tests the table: its content, its alignment, and its escapes.
 
 use proptest::prelude::*;
 use tidegate::report::table::{self, Options};

@@ -1,4 +1,4 @@
-//! The parts of reports: numbers, waits, times, and visible text.
+//! Tests the texts in reports: numbers, waits, times, and visible text.
 
 use std::time::Duration;
 
@@ -135,7 +135,8 @@ proptest! {
 
     #[test]
     fn a_longer_wait_never_shows_a_shorter_number_of_units(micros: u64, more in 0_u64..1_000_000) {
-        // Rounding up can reach the next unit: no text is 60s, 60m, 24h or 1000ms.
+        // A wait that is rounded up to a whole unit is written in that unit: never as `60s`, `60m`,
+        // `24h` or `1000ms`.
         let text = wait_text(Duration::from_micros(micros.saturating_add(more) >> (more % 60)));
         for impossible in ["60s", "60m", "24h", "1000ms", "1000µs"] {
             prop_assert!(text.split(' ').all(|part| part != impossible), "{}", text);

@@ -48,8 +48,8 @@ fn every_field_can_be_the_subject() {
     }
 }
 
-/// This test describes a defect: these lines were one subject `-`, and most of its requests were
-/// refused.
+/// Regression test: all lines without a user belonged to one subject `-`, and most of its requests
+/// were refused.
 #[test]
 fn lines_without_a_user_are_counted_and_left_out() {
     let text = format!("{COMBINED}\n{}\n", COMBINED.replace(" - - ", " - alice "));
@@ -59,7 +59,7 @@ fn lines_without_a_user_are_counted_and_left_out() {
     assert_eq!((summary.records, summary.malformed), (1, 0));
 }
 
-/// This test describes a defect: the address was always the first word.
+/// Regression test: the reader always used the first word of a line as the address.
 #[test]
 fn the_address_is_found_by_what_it_looks_like() {
     for (front, ip) in [
@@ -97,7 +97,7 @@ fn an_access_log_without_addresses_needs_to_be_told_what_a_subject_is() {
         assert!(message.contains("`path`") && message.contains("--by all"), "{message}");
         assert_eq!(one(&line, &by("all")).1, "all");
         assert_eq!(one(&line, &by("path")).1, "/a");
-        // One line without an address among others is counted.
+        // If other lines have an address, a line without an address is only counted and skipped.
         let (kept, summary) = read(format!("{line}\n{COMBINED}\n"), &Options::default()).unwrap();
         assert_eq!((kept.records.len(), summary.without_subject), (1, 1));
     }
@@ -147,7 +147,7 @@ fn quotes_in_the_request_do_not_end_it() {
         "[1]",
     ] {
         let line = COMBINED.replace("GET /a HTTP/1.1", request);
-        // Without a request, there is no subject.
+        // If the request is empty or `-`, the line has no subject.
         if !matches!(request, "" | "-") {
             assert_eq!(one(&line, &by("request")).1, request);
         }

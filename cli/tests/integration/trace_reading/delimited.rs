@@ -30,7 +30,7 @@ fn quoted_fields_hold_anything() {
         2015-05-17,\"\",3\n\
         2015-05-17,\"a\"b,4";
     let options = Options { cost: "n".parse().unwrap(), ..by("who, \"really\"") };
-    // An empty text in quotes is not a subject.
+    // A field with an empty text in quotes is not a subject.
     let (kept, summary) = read(text, &options).unwrap();
     assert_eq!((summary.malformed, summary.without_subject), (0, 1));
     let found: Vec<_> = kept.records.iter().map(|record| (record.1.as_str(), record.2)).collect();
@@ -131,8 +131,8 @@ fn a_header_that_fits_tells_the_format_whatever_the_fields_hold() {
     assert_eq!(names, ["::1", "::2"]);
 }
 
-/// This test describes a defect: all requests were one subject, and only one word of the report
-/// showed it.
+/// Regression test: if no field was known to be the subject, all requests were one subject. Only
+/// one word of the report showed it.
 #[test]
 fn a_file_without_a_usual_field_for_the_subject_needs_to_be_told_what_it_is() {
     let failed = read("time,who,n\n2015-05-17,::1,2\n", &Options::default()).unwrap_err();

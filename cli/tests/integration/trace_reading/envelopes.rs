@@ -1,4 +1,4 @@
-//! Lines in the envelopes of log collectors.
+//! Reads lines in the envelopes of containers, syslog and the journal.
 
 use tidegate::trace::{Envelope, Format};
 
@@ -19,7 +19,8 @@ const HAPROXY: [&str; 2] = [
     r#"[2001:db8::5]:1 [01/May/2026:10:00:01.000] in b/s 1/0/3/6/10 200 7 - - ---- 1/1/1/1/0 0/0 "GET / HTTP/1.1""#,
 ];
 
-/// Returns a line as the collector writes it.
+/// Returns a line in this envelope. `place` is the number of the line, and selects one of two forms
+/// of the envelope.
 fn around(envelope: Envelope, line: &str, place: usize) -> String {
     let stream = ["stdout", "stderr"][place];
     match envelope {
@@ -30,7 +31,7 @@ fn around(envelope: Envelope, line: &str, place: usize) -> String {
         Envelope::Journal => {
             let text = match place {
                 0 => serde_json::to_string(line).unwrap(),
-                // The journal writes bytes that are not UTF-8 as an array.
+                // The journal writes a message that is not UTF-8 as an array of bytes.
                 _ => serde_json::to_string(line.as_bytes()).unwrap(),
             };
             format!(
@@ -89,7 +90,8 @@ fn lines_without_a_time_have_that_of_their_envelope() {
             Envelope::Syslog5424,
             Envelope::Syslog3164,
         ] {
-            // The other form of RFC 3164 has a year.
+            // For RFC 3164, the test uses the second form, because the first form has a time
+            // without a year.
             let place = usize::from(envelope == Envelope::Syslog3164);
             let text = around(envelope, line, place) + "\n" + &around(envelope, line, place);
             let (kept, summary) = read(&text, &costing("bytes")).unwrap();
@@ -102,11 +104,11 @@ fn lines_without_a_time_have_that_of_their_envelope() {
             assert_eq!(kept.records.len(), 2, "{text}");
         }
     }
-    // The time of the line takes precedence.
+    // If a line has its own time, the time of its envelope is ignored.
     let own = "time=2026-05-01T10:00:00Z level=info ip=203.0.113.5";
     let found = records(around(Envelope::Cri, own, 0), &Options::default());
     assert_eq!(found[0].0, 1_777_629_600_000_000);
-    // Without any time, the line is malformed.
+    // If neither the line nor the envelope has a time, reading fails.
     assert!(read("web-1  | level=info ip=203.0.113.5", &Options::default()).is_err());
 }
 
@@ -123,8 +125,8 @@ fn a_line_of_syslog_without_a_year_is_of_the_last_possible_one() {
     }
 }
 
-/// This test describes a defect: the time at the beginning of each line was its address, so no
-/// request would have been refused.
+/// Regression test: the reader used the time at the beginning of each line as the address. So
+/// almost every line was a new subject, and no request would have been refused.
 #[test]
 fn lines_of_kubernetes_have_few_subjects() {
     let line = |n: usize| format!("2026-05-01T10:00:00.{n:09}Z stdout F {}\n", LINES[n % 2]);
@@ -150,7 +152,8 @@ fn a_line_that_was_cut_is_put_together() {
         let subjects: Vec<&str> = found.iter().map(|record| record.1.as_str()).collect();
         assert_eq!(subjects, ["2001:db8::5", "203.0.113.5", "2001:db8::5"]);
     }
-    // Parts without an end take no more memory than a line can have.
+    // The second line has parts without an end. It is malformed as soon as it exceeds the maximum
+    // length, so that it does not fill the memory.
     let endless = part("F", LINES[1]) + &part("P", &"x".repeat(1 << 20)).repeat(20);
     let reason = reason(endless, &Options::default());
     assert_eq!(reason, "its parts are longer than 16 MiB together");

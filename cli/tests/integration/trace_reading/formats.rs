@@ -1,4 +1,4 @@
-//! Lines in the formats of the servers, with a few lines of each format.
+//! Tests the reader with a few lines in the format of each server.
 
 use tidegate::trace::{ErrorKind, Format, Pattern};
 
@@ -16,7 +16,8 @@ fn found(text: impl AsRef<[u8]>, options: &Options) -> (Format, String, Vec<(u64
     (file.format.unwrap(), subject, kept.records)
 }
 
-/// Checks a text with two requests of different addresses, at ten o'clock and a second later.
+/// Checks a text with two requests from different addresses, the first at ten o'clock and the
+/// second a second later.
 fn check(text: impl AsRef<[u8]>, format: Format, subject: &str) {
     let (is, by, records) = found(text, &Options::default());
     assert_eq!((is, by.as_str()), (format, subject));
@@ -70,7 +71,7 @@ fn aws_application_load_balancer() {
     let text = r#"https 2026-05-01T10:00:00.186641Z app/my-lb/50dc6c495c0c9188 203.0.113.5:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 34 366 "GET https://www.example.com:443/a?b=c HTTP/1.1" "curl/7.46.0" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:aws:elasticloadbalancing:eu:1:targetgroup/t/73 "Root=1-58337281-1d84f3d73c47ec4e58577259" "www.example.com" "arn:aws:acm:eu:1:certificate/1" 1 2026-05-01T10:00:00.100000Z "authenticate,forward" "-" "-" "10.0.0.1:80" "200" "-" "-"
 h2 2026-05-01T10:00:01.000001Z app/my-lb/50dc6c495c0c9188 2001:db8::5:2817 - -1 -1 -1 502 - 34 366 "- http://www.example.com:80- -" "-" - - arn:aws:x "Root=1" "-" "-" 0 2026-05-01T10:00:00.100000Z "forward" "-" "-" "-" "-" "-" "-"
 "#;
-    // The IPv6 address has no brackets, so the start of the port is not known.
+    // The IPv6 address has no brackets, so the reader cannot separate the port from the address.
     let (format, by, records) = found(text, &costing("bytes"));
     assert_eq!((format, by.as_str()), (Format::Alb, "ip"));
     assert_eq!(records[0], (TEN + 186_641, "203.0.113.5".to_owned(), 366));
@@ -186,7 +187,8 @@ fn json_of_servers_and_clouds() {
     }
 }
 
-/// The fields of `option httplog` as `log-format "%{+json}o %(client_ip)ci … %(request_date)tr …"`.
+/// HAProxy writes the fields of `option httplog` as JSON if its configuration has `log-format
+/// "%{+json}o %(client_ip)ci … %(request_date)tr …"`.
 #[test]
 fn haproxy_as_json() {
     check(
@@ -200,7 +202,7 @@ fn haproxy_as_json() {
     assert_eq!(records(tcp, &Options::default())[0].0, TEN + 3_000);
 }
 
-/// One file is one line, and several files are concatenated.
+/// CloudTrail writes each file as one line. A log can consist of several concatenated files.
 #[test]
 fn aws_cloudtrail() {
     const FIRST: &str = r#"{"eventVersion":"1.08","userIdentity":{"type":"IAMUser","arn":"arn:aws:iam::1:user/alice","userName":"alice","sessionContext":{"attributes":{"creationDate":"2026-05-01T09:00:00Z"}}},"eventTime":"2026-05-01T10:00:00Z","eventSource":"ec2.amazonaws.com","eventName":"DescribeInstances","awsRegion":"eu-central-1","sourceIPAddress":"203.0.113.5","userAgent":"aws-cli/2.15 {x} [y]","requestParameters":{"filterSet":{"items":[{"name":"tag:Name"}]}},"responseElements":null,"eventID":"1"}"#;
@@ -217,7 +219,7 @@ fn aws_cloudtrail() {
     assert_eq!(by_user[0].1, "alice");
 }
 
-/// Diagnostic logs of Azure, in the files of a storage account.
+/// Azure writes diagnostic logs in this format to files in a storage account.
 #[test]
 fn azure_records() {
     let text = r#"{"records":[{"time":"2026-05-01T10:00:00.1Z","resourceId":"/x","properties":{"clientIP":"203.0.113.5","clientPort":1}},{"time":"2026-05-01T10:00:01Z","resourceId":"/x","properties":{"clientIP":"2001:db8::5","clientPort":2}}]}"#;

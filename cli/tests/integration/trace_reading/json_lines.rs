@@ -95,8 +95,8 @@ fn a_key_with_a_dot_does_not_hide_the_key_before_the_dot() {
     assert_eq!(records(text, &options)[0], (1_431_857_103_000_000, "all".into(), 3));
 }
 
-/// This test describes a defect: the format was detected only in the bytes of the first read, a
-/// quarter of a MiB.
+/// Regression test: the reader searched the fields only in its first read of a quarter of a MiB, so
+/// that it did not find the fields of a longer first line.
 #[test]
 fn a_first_line_of_any_length_tells_the_fields() {
     let long = "x".repeat(2 << 20);

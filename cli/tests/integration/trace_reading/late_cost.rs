@@ -1,4 +1,4 @@
-//! The part of the cost that is known only when a request ends.
+//! Tests the late cost, the part of the cost that is known only when the request ends.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn every_format_has_a_late_cost() {
         ("2026-05-01T10:00:00Z 3 4\n", pattern, (7, 4)),
         ("#Fields: date time in out\n2026-05-01 10:00:00 3 4\n", late("in", &["out"]), (7, 4)),
         (log, late("1", &["bytes"]), (5, 5)),
-        // Without a cost there is only the late cost. Several fields are added.
+        // If the cost is `1`, only the late cost counts. Several fields of the late cost are added.
         ("time,in,out\n2026-05-01 10:00:00,3,4\n", late("1", &["out"]), (4, 4)),
         ("time,in,out\n2026-05-01 10:00:00,3,4\n", late("1", &["in", "out"]), (7, 7)),
         ("time,in,out\n2026-05-01 10:00:00,3,4\n", late("in+out", &[]), (7, 0)),

@@ -93,8 +93,8 @@ fn what_is_in_no_known_format_is_an_error_that_shows_how_it_begins() {
     }
 }
 
-/// This test describes a defect: the reader accepted the subject, but the store refuses such a long
-/// subject, so the replay ended.
+/// Regression test: the reader accepted a subject that is too long for a store. The store refused
+/// it, so the whole replay ended.
 #[test]
 fn a_subject_that_no_store_takes_is_a_malformed_line() {
     for (length, malformed) in [((1 << 20) + 1, 1), (1 << 20, 0)] {

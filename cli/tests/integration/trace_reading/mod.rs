@@ -69,7 +69,7 @@ fn reason(text: impl AsRef<[u8]>, options: &Options) -> String {
     summary.first_malformed.first().expect("a malformed line").reason.clone()
 }
 
-/// Returns the message of the error of a text.
+/// Returns the message of the error with which reading a text fails.
 fn error(text: impl AsRef<[u8]>, options: &Options) -> String {
     read(text, options).expect_err("an error").to_string()
 }

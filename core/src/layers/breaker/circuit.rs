@@ -1,4 +1,5 @@
-//! The state of a circuit, packed into one word that is changed by compare-and-swap.
+//! The state of a circuit breaker, packed into one 64-bit word, so that one compare-and-swap
+//! changes it.
 
 use super::config::Settings;
 use super::meter::BreakerMeter;
@@ -9,15 +10,15 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Closed {
-        /// The number of the closed period. The circuit ignores answers to calls of an earlier
-        /// period.
+        /// A number that identifies the current period in which the circuit is closed. The circuit
+        /// ignores the answer to a call that was sent in an earlier period.
         round: u64,
         failures: u64,
     },
     /// The circuit is open until the time `until`, and half open after that time.
     Tripped {
-        /// The end of the open period, in microseconds since 1970. This time also distinguishes the
-        /// probes of different open periods.
+        /// The end of the open period, in microseconds since 1970. A probe stores this time, so
+        /// that the circuit ignores the answer to a probe of an earlier open period.
         until: u64,
         probes: u64,
         reopened: u64,
@@ -45,8 +46,8 @@ impl Field {
         (word >> self.shift) & self.max()
     }
 
-    /// Returns `value` at the position of this field in the packed word. A value that is too large
-    /// is replaced by the maximum.
+    /// Returns `value` shifted to the position of this field in the packed word. A larger value
+    /// than the field can contain is replaced by the maximum.
     fn put(&self, value: u64) -> u64 {
         value.min(self.max()) << self.shift
     }
@@ -77,9 +78,9 @@ impl State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ticket {
-    /// The circuit was closed when the permission was given.
+    /// The call was sent while the circuit was closed.
     Closed { round: u64 },
-    /// The circuit was half open when the permission was given, so the call is a probe.
+    /// The call is a probe, which was sent while the circuit was half open.
     Probe { until: u64 },
 }
 
@@ -91,7 +92,8 @@ pub(super) enum Refusal {
     Probing,
 }
 
-/// All accesses to the state of a circuit are relaxed, because no other memory depends on it.
+/// The circuit of a breaker. All atomic accesses to its state are relaxed, because no other memory
+/// depends on the state.
 #[derive(Debug)]
 pub(super) struct Circuit {
     word: AtomicU64,
@@ -123,8 +125,8 @@ impl Circuit {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Returns the permission for one more call, or a refusal. The clock is read only if the
-    /// circuit is not closed.
+    /// Returns the permission to send a call to the store, or a refusal. Reads the clock only if
+    /// the circuit is not closed.
     pub(super) fn enter(&self, now: impl FnOnce() -> Timestamp) -> Result<Ticket, Refusal> {
         self.meter.begin(|| self.gauge_state());
         if let State::Closed { round, .. } = self.load() {
@@ -222,8 +224,8 @@ impl Circuit {
         });
     }
 
-    /// Returns the state of the circuit for the gauges, without a reading of the clock. So the
-    /// gauges show a circuit as half open only after the first probe was sent.
+    /// Returns the state of the circuit for the metrics. This method does not read the clock, so
+    /// the metrics show the state `half-open` only after the first probe was sent.
     fn gauge_state(&self) -> CircuitState {
         match self.load() {
             State::Closed { .. } => CircuitState::Closed,

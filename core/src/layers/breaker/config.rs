@@ -11,10 +11,10 @@ pub(super) const MAX_PROBES: u32 = 63;
 
 /// Configures a circuit breaker, for [`StoreExt::breaker`](crate::StoreExt::breaker).
 ///
-/// The circuit opens after **consecutive** failures, and not at a failure rate. A store that is
-/// down fails every call, so a count of failures detects the outage earlier than a rate. A store
-/// that still answers some calls answers these calls exactly. No fallback is exact, so the circuit
-/// should not open for such a store.
+/// The circuit opens after several **consecutive** failures, and not at a failure rate. If a store
+/// is down, every call fails, so consecutive failures show the outage earlier than a rate. If a
+/// store still answers some calls, the circuit should stay closed, because only the answers of the
+/// store are exact.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,7 +43,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Returns the duration of an open period after `reopened` consecutive probes have failed.
+    /// Returns the duration of an open period in microseconds, after `reopened` consecutive failed
+    /// probes.
     pub(super) fn open_micros(&self, reopened: u64) -> u64 {
         let Some(max_open) = self.max_open else {
             return self.open_for;

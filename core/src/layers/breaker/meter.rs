@@ -1,7 +1,7 @@
 //! Metrics of a circuit breaker. Without the feature `metrics`, all functions are empty.
 //!
-//! The meter looks up its metrics at the first call. The application must install its recorder
-//! before that call.
+//! The meter creates its metrics at the first call to the store. So the application must install
+//! its metrics recorder before that call.
 
 #[cfg(feature = "metrics")]
 use std::sync::OnceLock;
@@ -10,7 +10,8 @@ use super::state::CircuitState;
 #[cfg(feature = "metrics")]
 use crate::telemetry::names;
 
-/// Counts one circuit breaker in the gauge of its state, until the breaker is dropped.
+/// The metrics of one circuit breaker. Each state of a circuit has a gauge. Until the breaker is
+/// dropped, the gauge of its current state counts the breaker.
 #[derive(Debug, Default)]
 pub(super) struct BreakerMeter {
     #[cfg(feature = "metrics")]
@@ -20,7 +21,7 @@ pub(super) struct BreakerMeter {
 #[cfg(feature = "metrics")]
 #[derive(Debug)]
 struct BreakerGauges {
-    /// The state with the gauge in which this breaker is counted now.
+    /// The state whose gauge counts this breaker now, or `None` if no gauge counts it.
     counted: std::sync::Mutex<Option<CircuitState>>,
     states: [metrics::Gauge; 3],
     opened: metrics::Counter,
@@ -37,8 +38,8 @@ impl BreakerMeter {
         let _ = state;
     }
 
-    /// Moves the breaker to the gauge of its current state. `state` is called under a lock, so that
-    /// the gauges show the latest state.
+    /// Decrements the gauge of the breaker's previous state, and increments the gauge of its
+    /// current state. Calls `state` under a lock, so that the gauges show the latest state.
     pub(super) fn changed(&self, state: impl Fn() -> CircuitState) {
         #[cfg(feature = "metrics")]
         self.gauges().move_to(|| Some(state()));
@@ -66,7 +67,7 @@ impl BreakerMeter {
     }
 }
 
-/// The states of a circuit, and the name of each state in the label `state`.
+/// The states of a circuit, and for each state the value of the label `state` in the metrics.
 #[cfg(feature = "metrics")]
 const STATES: [(CircuitState, &str); 3] = [
     (CircuitState::Closed, "closed"),

@@ -1,11 +1,12 @@
 //! The circuit breaker: if a store keeps failing, the layer stops calling the store for a while.
 //!
-//! No existing crate has the required behavior:
+//! Tidegate has its own circuit breaker, because no existing crate has the required behavior:
 //!
-//! * failsafe 1.3, recloser 1.4 and reliakit-circuit 1.1 send all calls once the circuit is half
-//!   open. failsafe and reliakit-circuit also need a lock per call.
+//! * failsafe 1.3, recloser 1.4 and reliakit-circuit 1.1 send all calls as soon as the circuit is
+//!   half open. failsafe and reliakit-circuit also need a lock for each call.
 //! * tower-circuitbreaker 0.2 depends on tower.
-//! * None of these four crates frees the place of a cancelled probe among the probes in flight.
+//! * failsafe, recloser, reliakit-circuit and tower-circuitbreaker continue to count a cancelled
+//!   probe as a probe in flight.
 
 mod circuit;
 mod config;
@@ -34,7 +35,7 @@ pub struct BreakerLayer<C = SystemClock> {
 }
 
 /// A handle that shows the state of a circuit, for example for a metric. All clones of a handle
-/// show the state of one circuit.
+/// show the same circuit.
 #[derive(Debug, Clone)]
 pub struct BreakerWatch<C = SystemClock> {
     circuit: Arc<Circuit>,
@@ -48,7 +49,8 @@ impl<C: Clock> BreakerWatch<C> {
         self.circuit.state(|| self.clock.now())
     }
 
-    /// Returns the number of times that the circuit has opened. A failed probe also counts.
+    /// Returns the number of times that the circuit has opened. A failed probe opens the circuit
+    /// again, and also counts.
     #[must_use]
     pub fn times_opened(&self) -> u64 {
         self.circuit.times_opened()
@@ -62,7 +64,8 @@ impl<S, C: Clock> BreakerStore<S, C> {
         self.as_layer().watch.state()
     }
 
-    /// Returns a handle that stays valid when the store is moved into other layers.
+    /// Returns a handle that shows the state of the circuit. The handle stays valid when the store
+    /// is moved into other layers.
     #[must_use]
     pub fn watch(&self) -> BreakerWatch<C>
     where
@@ -215,14 +218,15 @@ impl<'e> Health<'e> {
             | ErrorKind::OutOfMemory
             | ErrorKind::UnsupportedServer
             | ErrorKind::Protocol => Self::Failing(error),
-            // The server has answered, so the store is alive. Only this key or this id is wrong.
+            // An error about one key or one id is an answer of the server, so the store is alive.
             ErrorKind::ForeignValue | ErrorKind::IdReused => Self::Alive,
             ErrorKind::UnknownHold
             | ErrorKind::AlreadySettled
             | ErrorKind::HoldLapsed
             | ErrorKind::TooManyHolds => Self::Alive,
-            // The server has answered, so the store is alive, but the settings are wrong. An open
-            // circuit would turn this error into `CircuitOpen`, and a fallback would hide it.
+            // `Misconfigured` is an answer of the server, so the store is alive. If this error
+            // opened the circuit, callers would get `CircuitOpen` instead, and a fallback would
+            // hide the wrong settings.
             ErrorKind::Misconfigured => Self::Alive,
             ErrorKind::Unsupported
             | ErrorKind::InvalidCall

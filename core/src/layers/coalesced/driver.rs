@@ -11,7 +11,7 @@ use crate::{Call, Decision, Error, ErrorKind, OwnedCall, Store};
 
 /// Sends the batches of one batch group, one batch after another.
 ///
-/// If the store panics or the runtime ends, the driver is dropped before it has sent all calls.
+/// If the store panics or the runtime ends, the `Driver` is dropped before it has sent all calls.
 /// Then the waiting calls fail.
 pub(super) struct Driver<S> {
     queues: Arc<Queues>,
@@ -32,8 +32,8 @@ impl<S: Store> Driver<S> {
                 return;
             };
             send(&*self.store, batch).await;
-            // The task yields, so that the callers that now have their answers can make their next
-            // calls. These calls then form one batch.
+            // While this task yields, the callers of the previous batch receive their answers and
+            // make their next calls, so that these calls form one batch.
             yield_now().await;
         }
     }
@@ -58,7 +58,8 @@ async fn send(store: &impl Store, batch: Vec<WaitingCall>) {
     };
     let mut answers = answers.unwrap_or_default().into_iter();
     for caller in callers {
-        // Sending fails if the caller is cancelled, because the channel is then closed.
+        // If the caller is cancelled, its channel is closed, and `send` fails. This error is
+        // ignored, because no caller needs the answer.
         let _ = caller.send(answers.next().unwrap_or_else(|| Err(missing())));
     }
 }
@@ -73,8 +74,8 @@ async fn decide(store: &impl Store, calls: &[Call<'_>]) -> Vec<Result<Decision, 
 /// Returns the answers to a batch, or `None` if all callers are cancelled before the answers
 /// arrive.
 ///
-/// If all callers are cancelled, the batch is dropped, like a single call with a cancelled caller.
-/// The next batch does not wait for the answers to the dropped batch.
+/// If all callers are cancelled, the batch is cancelled too, so that the next batch does not wait
+/// for its answers.
 async fn answers_while_needed<T>(
     answers: impl Future<Output = T>,
     callers: &mut [AnswerSender],
@@ -88,8 +89,8 @@ async fn answers_while_needed<T>(
     .await
 }
 
-/// Returns `Ready` when all callers are cancelled. The first `cancelled` callers of the list are
-/// known to be cancelled.
+/// Returns `Ready` when all callers are cancelled. `cancelled` is the number of callers at the
+/// start of the list that are already known to be cancelled.
 fn poll_all_cancelled(
     callers: &mut [AnswerSender],
     cancelled: &mut usize,

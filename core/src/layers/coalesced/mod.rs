@@ -1,9 +1,8 @@
-//! Batches of the calls of concurrent callers.
+//! The layer that sends the calls of concurrent callers in batches.
 //!
-//! A task sends the batches of a batch group. The first waiting call of the group spawns the task,
-//! and the task ends when no call waits. The callers do not send the batches themselves, because a
-//! caller that is not polled for a while would delay all other callers. A task also outlives each
-//! caller, so that a cancelled caller does not interrupt the batch.
+//! Each batch group has a task that sends its batches. The first waiting call spawns the task, and
+//! the task ends when no call waits. Callers do not send batches, because a caller that is not
+//! polled would delay all other callers, and a cancelled caller would interrupt its batch.
 
 mod driver;
 mod queues;
@@ -25,34 +24,35 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Store};
 ///
 /// At most one batch of a [batch group](Store::batch_group) is in flight. The calls that arrive
 /// while the batch is in flight form the next batch, which is sent by
-/// [`decide_many`](Store::decide_many). So the size of the batches follows the load. There is no
-/// timer: if no batch is in flight, a call is sent immediately. The more callers there are, the
-/// less work a call causes in the store. A batch costs a Redis server a quarter to a half of the
-/// cost of the same calls without a batch.
+/// [`decide_many`](Store::decide_many). There is no timer: if no batch is in flight, a call is sent
+/// immediately.
+///
+/// With more concurrent callers, the batches are larger. In a batch, a call costs a Redis server a
+/// quarter to a half of its cost without a batch.
 ///
 /// Add this layer first, directly around the store, and add all other layers after it. Then a
 /// [timeout](super::StoreExt::timeout) around this layer applies to each single call.
 ///
-/// * Each call gets the answer that it would get alone, and each error belongs to one call. If a
-///   batch fails as a whole, each call of the batch gets that error. After a
-///   [`Timeout`](ErrorKind::Timeout) it is unknown which calls of the batch were charged.
-/// * The calls of one batch group are executed in the order in which they arrive. A store without
-///   nodes has one batch group. Redis has one batch group for each connection, and Redis Cluster
+/// * Each call gets the answer that it would get alone, and an error of one call does not affect
+///   other calls. If a batch fails as a whole, each call of the batch gets the error of the batch.
+///   After a [`Timeout`](ErrorKind::Timeout), it is unknown which calls of the batch were charged.
+/// * The calls of one batch group are executed in the order in which they arrive. By default, a
+///   store has one batch group. Redis has one batch group for each connection, and Redis Cluster
 ///   has one batch group for each node.
 /// * A cancelled caller does not affect other callers. If the call of the cancelled caller was not
 ///   sent yet, the call is not made. If the call is in flight, the call is possibly charged.
-/// * At most [`max_waiting`](Self::max_waiting) calls of a batch group wait. A further call fails
-///   with [`ErrorKind::TooManyWaiters`] and is not charged, so that a slow store does not fill the
-///   memory.
+/// * At most [`max_waiting`](Self::max_waiting) calls of a batch group wait. Above this number, a
+///   new call fails with [`ErrorKind::TooManyWaiters`] and is not charged, so that a slow store
+///   does not fill the memory.
 ///
 /// The following calls are not added to a batch:
 ///
 /// * calls to a store that [answers immediately](Store::answers_immediately);
 /// * calls that a batch does not make cheaper, such as calls with an [id](crate::CallId) on Redis;
-/// * calls that an inner layer answers from memory, such as a [deny
-///   cache](super::StoreExt::deny_cache) or [leases](super::StoreExt::leased);
-/// * the calls of [`decide_many`](Store::decide_many) if they are more than 8, because the copies
-///   would cost more than the join saves.
+/// * calls that an inner layer (a [deny cache](super::StoreExt::deny_cache) or
+///   [leases](super::StoreExt::leased)) answers from memory;
+/// * the calls of a [`decide_many`](Store::decide_many) with more than 8 calls, because a copy of
+///   these calls for a common batch would cost more than the common batch saves.
 ///
 /// The layer copies each charge with its subject. A call must be made within a Tokio runtime. If
 /// the runtime ends or the inner store panics, all calls in flight and all waiting calls fail with
@@ -88,12 +88,12 @@ impl<S> CoalescedStore<S> {
 }
 
 impl CoalescedLayer {
-    /// The default maximum of charges in a batch. A script call for 512 charges keeps a Redis
-    /// server busy for a millisecond.
+    /// The default maximum number of charges in a batch. A script call for 512 charges keeps a
+    /// Redis server busy for a millisecond.
     const MAX_BATCH: usize = 512;
 
-    /// The default maximum of waiting calls. At 400,000 decisions per second, the last of 8,192
-    /// waiting calls waits for 20 ms.
+    /// The default maximum number of waiting calls. At 400,000 decisions per second, the last of
+    /// 8,192 waiting calls waits for 20 ms.
     const MAX_WAITING: usize = 8_192;
 
     pub(super) fn new() -> Self {
@@ -101,7 +101,8 @@ impl CoalescedLayer {
         Self { queues, max_batch: Self::MAX_BATCH, max_waiting: Self::MAX_WAITING }
     }
 
-    /// The maximum number of calls in a batch of a caller that joins the calls of other callers.
+    /// The maximum number of calls in a `decide_many` whose calls join the batches of other
+    /// callers. A larger `decide_many` is sent as a batch of its own.
     const MAX_JOINED: usize = 8;
 
     async fn decide_in_batch<S: Store + 'static>(

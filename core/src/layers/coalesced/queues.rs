@@ -20,8 +20,8 @@ struct Groups {
     next: u64,
 }
 
-/// The waiting calls of a batch group, by their numbers. The queue is a map, because any waiting
-/// call can be withdrawn.
+/// The waiting calls of a batch group, sorted by their numbers. The queue is a map, so that the
+/// call of a cancelled caller can be removed from the middle of the queue.
 type Queue = BTreeMap<u64, WaitingCall>;
 
 pub(super) type AnswerSender = oneshot::Sender<Result<Decision, Error>>;
@@ -37,7 +37,8 @@ pub(super) struct WaitingCall {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Added {
     pub(super) number: u64,
-    /// Whether the caller must start a driver, because the batch group has no driver yet.
+    /// Whether the caller must spawn the task that sends the batches of the batch group, because no
+    /// such task runs.
     pub(super) is_first: bool,
 }
 
@@ -54,8 +55,8 @@ impl Queues {
         let mut groups = self.lock();
         let queue = groups.queues.get(&group);
         let is_first = queue.is_none();
-        // If the group has no driver, the call is sent immediately, so it is accepted even if `max`
-        // is 0.
+        // If the group has no queue, no batch is in flight. Then the call is sent immediately, so
+        // it is accepted even if no call is allowed to wait (`max` is 0).
         if queue.is_some_and(|queue| queue.len() >= max) {
             return None;
         }
@@ -93,8 +94,8 @@ impl Queues {
         Some(batch)
     }
 
-    /// Removes the queue of a batch group after its driver has failed. Returns the calls that still
-    /// wait.
+    /// Removes the queue of a batch group, after the task that sends its batches has failed.
+    /// Returns the calls that still wait.
     pub(super) fn end(&self, group: u64) -> impl Iterator<Item = WaitingCall> + use<> {
         self.lock().queues.remove(&group).unwrap_or_default().into_values()
     }

@@ -22,13 +22,13 @@ pub(super) struct Cache {
     pub(super) meter: CacheMeter,
 }
 
-/// The size in bytes of a cached denial of one charge, including the memory of the tables for this
-/// denial.
+/// The approximate size in bytes of a cached denial with one charge, including its part of the
+/// tables.
 const ORDINARY_BYTES: usize = 400;
 
-/// The number of generations per slot of the table. With more generations, fewer keys share a
-/// generation. A change of one key invalidates the denials of all keys with the same generation,
-/// and each invalid denial costs a call to the store.
+/// The number of generation counters per slot of the table. Several keys share a counter. If a call
+/// changes the state of one of these keys, the denials of all these keys become invalid, which
+/// costs a call to the store for each of them. With more counters, fewer keys share a counter.
 const GENERATIONS_PER_SLOT: usize = 2;
 
 impl Cache {
@@ -62,7 +62,7 @@ impl Cache {
     }
 
     /// Returns the cached denial of a call, and counts a hit. Does not count a miss, because the
-    /// caller then sends the call to the store, and that call counts the miss.
+    /// caller then sends the call through the cache, which counts the miss.
     pub(super) fn find_hit(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
         let known = self.table.find(key, at, &self.generations, false);
         if known.is_some() {

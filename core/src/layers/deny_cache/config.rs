@@ -45,40 +45,45 @@ use crate::{Clock, SystemClock};
 /// exactly the same charges: policies, tenants, subjects and costs. A denial is valid as long as
 /// each denying policy would still deny the call. The cache does not keep the following answers:
 ///
-/// * a decision that allows the call, that is [degraded](crate::Decision::degraded), or that denies
-///   forever (a cost above the limit);
-/// * the denial of a peek by a policy with [`block_for`](crate::Policy::block_for), because an
-///   acquire must reach the store, which then writes the block. The denial of that acquire is
-///   cached until the block ends;
+/// * a decision that allows the call, a [degraded](crate::Decision::degraded) decision, or a denial
+///   that never ends because the cost is above the limit;
+/// * the denial of a peek by a policy with [`block_for`](crate::Policy::block_for). If the cache
+///   answered the next acquire, the store would not write the block. After the store has written
+///   the block, the cache keeps the denial until the block ends;
 /// * the denial of a call with more than 4 KiB of tenants and subjects.
 ///
 /// # Exactness
 ///
-/// If all calls for a subject pass through this cache, the outcome of each call is the outcome that
-/// the store would return. The denied charges, `retry_after`, `reset_after`, `blocked_for` and the
-/// limit are also equal to the values of the store. `remaining` is possibly only a lower bound for
-/// two kinds of charges: a charge that is denied at a cost above 1, and a charge that is not
-/// denied. After the time `reset_after`, `remaining` is the limit. With
-/// [`only_exact`](Self::only_exact), the store answers calls with such charges.
+/// If all calls for a subject pass through this cache, each call gets the same outcome as from the
+/// store. A cached denial also has the same denied charges, limit, `retry_after`, `reset_after` and
+/// `blocked_for`. Only `remaining` can be lower than in the store, for two kinds of charges: a
+/// charge that is denied at a cost above 1, and a charge that is not denied. When the `reset_after`
+/// of such a charge is over, its `remaining` is the limit. With [`only_exact`](Self::only_exact),
+/// the store answers calls with such charges.
 ///
 /// The cache does not notice changes that other processes make in the store, until the cached
 /// denial ends. So a refund or a reset in another process takes effect in this process up to
 /// `retry_after` later, and at most the [maximum age](Self::max_age) later.
 ///
-/// The cache measures the time of a denial from before the call was sent. So a denial does not end
-/// later in the cache than in the store, even if the two clocks differ by years. The clocks of the
-/// cache and the store must run at the same rate. At a drift of 200 ppm, a block of an hour can
-/// last 0.7 s longer in the cache. If the [`Clock`] of the cache steps back to a time before a call
-/// was sent, the cache is cleared. [`SystemClock`] never steps back.
+/// The cache measures the time of a denial from a moment before it sent the call. So a denial does
+/// not end later in the cache than in the store, even if the clocks of the cache and the store
+/// differ by years. But these clocks must run at the same rate. At a drift of 200 ppm, a block of
+/// an hour can last 0.7 s longer in the cache.
+///
+/// If the [`Clock`] of the cache steps back to a time before a call was sent, the cache is cleared.
+/// [`SystemClock`] never steps back.
 ///
 /// # Invalidation
 ///
-/// A denial becomes invalid when a call through this cache can change a state of the denial. Such a
-/// call is an acquire, a reservation, a charge, a refund, an undo, a reset, a block, a hold or a
-/// settlement. The denial becomes invalid even if the call is in a batch, fails, or remains without
-/// an answer. If the store executes a lost call later, this counts as a change by another process.
-/// If the store's denial is in flight during such a call, the denial is not cached. A policy with
-/// changed numbers is another policy, so calls with this policy are sent to the store.
+/// A cached denial becomes invalid when a call through this cache can change one of its states.
+/// Such a call is an acquire, a reservation, a charge, a refund, an undo, a reset, a block, a hold
+/// or a settlement. The denial becomes invalid even if that call is in a batch, fails, or gets no
+/// answer. If the call fails and the store executes it later, the change counts like a change by
+/// another process.
+///
+/// If a call that can change a state is made while a denial for this state is in flight from the
+/// store, the denial is not cached. If the numbers of a policy change, the cache has no denials for
+/// the changed policy, so the store decides the next call.
 ///
 /// # Memory
 ///
@@ -120,7 +125,7 @@ impl<C: Clock> DenyCache<C> {
     /// Sets the maximum memory in bytes, at least [`MIN_BYTES`](Self::MIN_BYTES).
     ///
     /// The default maximum is 16 MiB. This memory is enough for about 40,000 denials of calls with
-    /// one charge. Each such denial needs about 400 bytes. A twelfth of the memory is allocated
+    /// one charge, because each of them needs about 400 bytes. A twelfth of the memory is allocated
     /// when the cache is created.
     pub fn max_bytes(self, bytes: usize) -> Self {
         Self { max_bytes: bytes.max(Self::MIN_BYTES), ..self }

@@ -17,11 +17,11 @@ pub(super) const MAX_NAME_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(super) struct CallKey<'a> {
     pub(super) call: Call<'a>,
-    /// The hash of each charge, in order. A charge is left out if its tenant and subject are too
-    /// long to be cached.
+    /// For each charge, in the order of the call: the hash of its state. The list omits a charge
+    /// whose tenant and subject are too long to be cached.
     pub(super) keys: Keys,
     /// The hash of all charges with their costs. It is `None` if the call is too large to be
-    /// cached, or if the answer has data that a cached denial does not contain.
+    /// cached, or if the store's answer has data that a cached denial does not contain.
     pub(super) hash: Option<u64>,
 }
 
@@ -40,10 +40,10 @@ impl<'a> CallKey<'a> {
             last = Some((charge, name));
             let key = key_hash(&charge, name, hasher);
             call_hash.write_u64(key);
-            // A charge to the limit of a tenant invalidates the denials of all subjects of the
-            // tenant, so the key contains only the tenant. The hash of the call contains the
-            // subject, because with shards the answer for one subject is not valid for other
-            // subjects.
+            // All subjects of a tenant share the state of a limit per tenant. So the key contains
+            // only the tenant, and a charge for one subject invalidates the denials of all
+            // subjects. But with shards, the store can answer differently for two subjects, so the
+            // hash of the call contains the subject.
             keys.push(if charge.policy.is_per_tenant() {
                 let tenant = Charge { subject: charge.state_subject(), ..charge };
                 key_hash(&charge, name_hash(&tenant, None, hasher), hasher)
@@ -53,16 +53,17 @@ impl<'a> CallKey<'a> {
             call_hash.write_u64(charge.cost);
         }
         let fits = names <= MAX_NAME_BYTES && keys.len() <= MAX_CHARGES;
-        // The answer to a peek also contains the unspent costs of the holds. A cached denial does
-        // not contain these costs.
+        // With `refund-lapsed`, the answer to a peek also contains the unspent costs of holds,
+        // which a cached denial does not contain.
         let needs_holds = call.operation == Operation::Peek
             && call.charges.iter().any(|charge| charge.policy.refunds_lapsed());
         Self { call, keys, hash: (fits && !needs_holds).then(|| call_hash.finish()) }
     }
 }
 
-/// Returns the hash of the tenant and the subject of a charge. Usually, both are the same slices as
-/// in the last charge. Then the function returns the hash of the last charge again.
+/// Returns the hash of the tenant and the subject of a charge. Usually, all charges of a call have
+/// the same tenant and subject. Then the function returns the hash of the previous charge (`last`)
+/// again.
 fn name_hash(charge: &Charge<'_>, last: Option<(Charge<'_>, u64)>, hasher: &RandomState) -> u64 {
     if let Some((last, hash)) = last
         && std::ptr::eq(last.tenant, charge.tenant)
@@ -99,14 +100,15 @@ struct DeniedCharge {
     cost: u64,
     tenant_len: u16,
     subject_len: u16,
-    /// The generation of the charge's key, from before the call was sent.
+    /// The generation of the charge's key, read before the call was sent. If the key then gets a
+    /// new generation, the denial is invalid.
     generation: u64,
     verdict: Verdict,
 }
 
 impl CachedDenial {
     /// Creates the denial to cache. Returns `None` if the decision allows the call or denies it
-    /// forever, or if the answer to an equal call can change immediately.
+    /// forever, or if an equal call can immediately get another answer.
     pub(super) fn new(
         call: &Call<'_>,
         decision: &Decision,
@@ -118,8 +120,8 @@ impl CachedDenial {
         if decision.is_allowed() || decision.degraded().is_some() {
             return None;
         }
-        // A cost above the limit is denied forever, without a `retry_after`. No cached denial
-        // should be valid forever.
+        // The denial of a cost above the limit has no `retry_after`. It is not cached, because it
+        // would be valid forever.
         let _ends = decision.retry_after()?;
         let verdicts = decision.verdicts();
         if verdicts.len() != call.charges.len() || counts.len() != call.charges.len() {
@@ -190,14 +192,15 @@ impl CachedDenial {
         self.until
     }
 
-    /// Returns the answer to the denied call for the time `at`, at which the denial must be valid.
+    /// Returns the decision for an equal call at the time `at`. The denial must be valid at that
+    /// time.
     pub(super) fn decision(&self, at: ClockReading) -> Decision {
         let since = at.now.saturating_sub(self.sent.now);
         Decision::new(self.charges.iter().map(|held| held.verdict.later(since)))
     }
 
     /// Returns the number of bytes that the denial uses on the heap. The policies count too,
-    /// because the denial possibly has the last clone of a policy.
+    /// because the denial possibly has the last reference to a policy.
     pub(super) fn heap_bytes(&self) -> usize {
         let names = if self.names.spilled() { self.names.capacity() } else { 0 };
         let spilled = if self.charges.spilled() { self.charges.capacity() } else { 0 };
@@ -212,17 +215,17 @@ fn has_block_to_write(charge: &Charge<'_>, verdict: &Verdict) -> bool {
     verdict.outcome() == Outcome::Denied && charge.policy.block_duration().is_some()
 }
 
-/// Returns the number of microseconds for which `remaining` certainly does not change.
+/// Returns the number of microseconds for which the remaining amount of a charge certainly does not
+/// change.
 fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict) -> u64 {
     let cost = all.total_cost_for(charge);
     match (verdict.outcome(), charge.policy.rule()) {
         (Outcome::Blocked, _) => verdict.valid_for(),
-        // A denied cost of 1 means that nothing remains.
+        // If a cost of 1 is denied, nothing remains until the denial ends.
         (Outcome::Denied, _) if cost <= 1 => verdict.valid_for(),
         // A remaining amount equal to the limit cannot grow, because the subject has no usage.
         _ if verdict.remaining() == verdict.limit() => u64::MAX,
-        // The remaining amount grows only at the end of the window, because the whole usage ends at
-        // that time.
+        // In a fixed window, the remaining amount grows only at the end of the window.
         (_, Rule::FixedWindow(_)) => verdict.reset_micros(),
         _ => 0,
     }
@@ -231,9 +234,9 @@ fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict)
 /// Returns `true` if the cache is allowed to store the denial of this call, and to answer this
 /// call.
 pub(super) fn is_cacheable(call: &Call<'_>) -> bool {
-    // A call with a check-only charge is excluded, because its key equals the key of a charge that
-    // is made. A call with an id is excluded, because an admitted call that is sent again must be
-    // admitted again.
+    // A check-only charge has the same key as a charge that is made, so the cache ignores calls
+    // with check-only charges. If an admitted call with an id is sent again, the store admits it
+    // again, so the cache must not refuse it.
     matches!(call.operation, Operation::Acquire | Operation::Peek)
         && call.id.is_none()
         && !call.charges.any_check_only()
@@ -277,8 +280,8 @@ mod tests {
             Charge { policy: &other, ..first },
             first.cost(3),
             first.tenant("acm"),
-            // The concatenation of tenant and subject equals the concatenation for the denied
-            // charge.
+            // Tenant and subject of the next two charges form the same bytes `acmealice` as in the
+            // denied charge. The charges must not match.
             Charge::new(&api, "ealice").tenant("acm").cost(2),
             Charge::new(&api, "acmealice").cost(2),
             Charge { subject: b"bob", ..first },

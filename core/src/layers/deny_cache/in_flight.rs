@@ -8,11 +8,11 @@ use super::staleness::ClockReading;
 use crate::layers::generations::KeyGenerations;
 use crate::{Call, Clock, Decision, Error, ErrorKind, Operation, Outcome};
 
-/// A call in flight to the store, with the time and the generations of its keys from before the
-/// call was sent.
+/// A call in flight to the store. It contains the time and the generations of the call's keys,
+/// which were read before the call was sent.
 ///
-/// If an `InFlight` is dropped without an answer, the keys of its call get new generations, because
-/// the call has possibly changed their states.
+/// If an `InFlight` is dropped without an answer, the call has possibly changed its states. So the
+/// keys of the call get new generations, which makes their cached denials invalid.
 #[derive(Debug)]
 pub(super) struct InFlight<'a> {
     cache: &'a Cache,
@@ -25,20 +25,21 @@ pub(super) struct InFlight<'a> {
 enum Effect {
     /// The call has changed nothing.
     None,
-    /// A policy denied the call and blocked its subject. The answer contains the time of the block.
+    /// A policy denied the call and blocked its subject. The answer contains the duration of the
+    /// block.
     Blocked,
     /// The call has possibly made changes that the answer does not fully describe.
     Changed,
 }
 
 impl<'a> InFlight<'a> {
-    /// Records that a call is in flight. The caller must create this value before it sends the
-    /// call.
+    /// Creates the record of a call in flight. The caller must create this record before it sends
+    /// the call.
     pub(super) fn new(cache: &'a Cache, key: CallKey<'a>, at: ClockReading) -> Self {
         cache.clock_guard.record_send(at);
         if !is_cacheable(&key.call) {
-            // A call that cannot be cached can change its states at any time before the answer
-            // arrives.
+            // A call that cannot be cached, such as a refund, can end a denial as soon as the store
+            // executes it. So the denials of its keys become invalid before the call is sent.
             cache.generations.advance(&key.keys);
         }
         let counts = cache.generations.current(&key.keys);
@@ -105,15 +106,16 @@ pub(super) type Answers = Vec<Result<Decision, Error>>;
 
 /// A batch of calls. The cache answers some of the calls, and the others are sent to the store.
 pub(super) struct Batch<'a> {
-    /// The cached denial of each call in order, or `None` for a call that is sent to the store.
+    /// For each call of the batch, in order: its cached denial, or `None` if the call is sent to
+    /// the store.
     known: Vec<Option<Decision>>,
     sent: Vec<InFlight<'a>>,
 }
 
 impl<'a> Batch<'a> {
-    /// Finds the cached denials of the calls. A call that shares a key with an earlier call to the
-    /// store is sent to the store too, because the earlier call can change the answer. If the cache
-    /// must not answer calls, all calls are sent to the store.
+    /// Finds the cached denials of the calls. If a call shares a key with an earlier call that is
+    /// sent to the store, it is sent to the store too, because the earlier call can change its
+    /// answer. If `answers` is `false`, all calls are sent to the store.
     pub(super) fn look_up(
         cache: &'a Cache,
         clock: &impl Clock,
@@ -146,14 +148,14 @@ impl<'a> Batch<'a> {
         self.sent.iter().map(InFlight::call).collect()
     }
 
-    /// Returns the answers to all calls of the batch, in order. `answers` are the store's answers
-    /// to the calls that were sent.
+    /// Returns the answers to all calls of the batch, in the order of the calls. `answers` are the
+    /// store's answers to the calls that were sent.
     pub(super) fn merge(self, answers: Answers) -> Answers {
         let mut answers = answers.into_iter();
         let mut sent = self.sent.into_iter();
         let mut next = || {
-            // If the store returned no answer to a call, the call is dropped, like a call that was
-            // cancelled.
+            // If the store returned too few answers, `sent` is dropped without an answer, like a
+            // call that was cancelled.
             let (sent, answer) = (sent.next(), answers.next());
             let answer = answer.ok_or_else(missing)?;
             if let Some(sent) = sent {

@@ -1,7 +1,7 @@
 //! Metrics of a deny cache. Without the feature `metrics`, all functions are empty.
 //!
-//! The meter looks up its metrics at the first call. The application must install its recorder
-//! before that call.
+//! The meter creates its metrics at the first call to the store. So the application must install
+//! its metrics recorder before that call.
 
 #[cfg(feature = "metrics")]
 use std::sync::OnceLock;

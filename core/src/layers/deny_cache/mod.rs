@@ -74,11 +74,10 @@ impl<S, C> DenyCacheStore<S, C> {
         cache.find_hit(&key, cache.clock_guard.now(clock))
     }
 
-    /// Returns a store with the same cache that sends each call to the inner store. The cache also
-    /// learns denials from these calls, and these calls also invalidate denials.
+    /// Returns a store that shares the cache, but sends each call to the inner store. The answers
+    /// to these calls still add denials to the cache, and these calls still make denials invalid.
     ///
-    /// Some callers of a service cannot accept that a reset by another process takes effect later.
-    /// They use this store, and the other callers use the store with the cache.
+    /// This store is for callers that cannot accept a late effect of a reset by another process.
     ///
     /// ```
     /// use tidegate_core::{Call, Charge, DenyCache, Policy, Store, StoreExt};

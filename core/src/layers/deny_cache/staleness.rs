@@ -1,4 +1,4 @@
-//! Detection of a cache clock that has stepped back to a time before a cached denial.
+//! Detects that the clock of the deny cache has stepped back to a time before a cached denial.
 
 use crate::Clock;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -6,13 +6,13 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
     pub(super) now: u64,
-    /// The number of backward steps of the clock before this reading. Two readings with different
-    /// numbers cannot be compared.
+    /// The number of times that the clock had stepped back before this reading. The times of two
+    /// readings can be compared only if these numbers are equal.
     pub(super) epoch: u64,
 }
 
-/// Detects that the clock shows a time before a call was sent. After such a backward step, it is
-/// unknown how much time of a cached denial has passed.
+/// Detects that the clock has stepped back to a time before the latest call was sent. After such a
+/// step, it is unknown how much time of a cached denial has passed.
 #[derive(Debug, Default)]
 pub(super) struct ClockGuard {
     latest: AtomicU64,
@@ -21,8 +21,8 @@ pub(super) struct ClockGuard {
 
 impl ClockGuard {
     pub(super) fn now(&self, clock: &impl Clock) -> ClockReading {
-        // The latest time of a call is read before the clock. So a clock that does not step back
-        // never shows an earlier time than `latest`.
+        // `latest` is read before the clock. In the opposite order, another thread could record a
+        // later call between the two readings, and the clock would seem to have stepped back.
         let latest = self.latest.load(Ordering::Acquire);
         let now = clock.now().as_micros();
         if now < latest {
@@ -53,8 +53,8 @@ mod tests {
         guard.record_send(first);
         assert_eq!(at(100).epoch, first.epoch);
         assert_eq!(at(200).epoch, first.epoch);
-        // The clock steps back from 200 to 100, and the epoch does not change, because no call was
-        // sent at 200.
+        // The clock steps back from 200 to 100. This step is not counted, because the latest call
+        // was sent at 100.
         assert_eq!(at(100).epoch, first.epoch);
         assert_ne!(at(99).epoch, first.epoch);
         assert_eq!(at(99).epoch, at(200).epoch);

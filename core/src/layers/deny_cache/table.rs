@@ -3,8 +3,10 @@
 //!
 //! The table is simple, because the eviction of a denial only costs a call to the store. The table
 //! evicts expired denials first, and then denials that were not used since the last eviction. Among
-//! the unused denials, it evicts the denial that ends first. (Existing cache crates bound the size
-//! of the entries, but not the size of their own tables. They also evict regardless of the expiry.)
+//! the unused denials, it evicts the denial that ends first.
+//!
+//! This module uses no existing cache crate, because these crates bound the size of the entries,
+//! but not the size of their own tables, and do not evict expired entries first.
 
 use std::ops::Range;
 use std::sync::PoisonError;

@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use crate::engine::{self, Record, Records};
 use crate::{Call, Charge, Decision, Error, Operation, Timestamp};
 
-/// Decides as if the subjects had no usage. A call that this function refuses would be refused in
-/// any state.
+/// Decides a call for subjects that have no usage. If this function refuses the call, the store
+/// would refuse it in any state.
 pub(super) fn decide(
     operation: Operation,
     charges: &[Charge<'_>],

@@ -14,11 +14,12 @@ use crate::{
 
 #[derive(Debug, Clone)]
 pub(super) enum Fallback {
-    /// The charge is decided as if the subject had no usage.
+    /// The charge fails open: the layer decides it as if the subject had no usage.
     Open,
     /// The charge is refused.
     Closed,
-    /// The fallback store decides the charge, by this policy, which is scaled to the node's share.
+    /// The fallback store decides the charge, under a policy whose limit is the node's share of the
+    /// original limit.
     FallBack(Policy),
 }
 
@@ -31,14 +32,13 @@ pub(super) struct FailedCall<'a> {
     now: Timestamp,
     /// Whether the call is refused, regardless of the answer of the fallback store.
     is_refused: bool,
-    /// The maximum amount that an `AcquireUpTo` can acquire, as limited by the charges that fail
-    /// open.
+    /// For an `AcquireUpTo`, the maximum amount that all policies that fail open admit.
     max_amount: u64,
 }
 
 impl<'a> FailedCall<'a> {
-    /// Returns an error if the call is not valid. Returns `error` if no fallback is allowed to hide
-    /// it.
+    /// Creates a failed call from `call` and the error of the store. Returns an error if the call
+    /// is not valid. Returns `error` itself if no fallback is allowed to hide it.
     pub(super) fn new(
         call: Call<'a>,
         error: Error,
@@ -48,9 +48,11 @@ impl<'a> FailedCall<'a> {
         if settings.is_returned(error.kind()) {
             return Err(error);
         }
-        // The layer checks the call, because a store that was not called has not checked the call.
+        // If a layer such as the breaker returned the error, the store has not checked the call. So
+        // this layer checks it.
         call.check()?;
-        // Without the store, the estimate of a hold is charged, and no hold is kept.
+        // Without the store, a hold becomes an acquire: its estimate is charged, and no hold is
+        // kept.
         let operation = call.operation.without_hold();
         if operation.is_of_hold() {
             // A settlement or an extension of a hold remains an error, because only the store knows
@@ -74,8 +76,8 @@ impl<'a> FailedCall<'a> {
         Ok(failed)
     }
 
-    /// Returns the operation for the fallback store. If the call is refused anyway, the operation
-    /// is a peek, so that the fallback store charges nothing.
+    /// Returns the operation for the fallback store. If the layer refuses the call regardless of
+    /// the fallback store, the operation is a peek, so that the fallback store charges nothing.
     pub(super) fn operation(&self) -> Operation {
         if self.is_decided() && self.is_refused {
             return Operation::Peek;
@@ -83,8 +85,8 @@ impl<'a> FailedCall<'a> {
         operation_on(&self.charges(), self.call.operation)
     }
 
-    /// Returns the charges for the fallback store. An undo has no charges for the fallback store,
-    /// because the inner store made the charge to undo, by another clock.
+    /// Returns the charges for the fallback store. Returns no charges for an undo, because only the
+    /// inner store has made the charge that the call undoes.
     pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 2]> {
         if matches!(self.call.operation, Operation::Undo { .. }) {
             return SmallVec::new();
@@ -100,8 +102,8 @@ impl<'a> FailedCall<'a> {
             .collect()
     }
 
-    /// `fallback` is the answer of the fallback store, or `None` if the fallback store was not
-    /// called.
+    /// Returns the final answer to the call. `fallback` is the answer of the fallback store, or
+    /// `None` if the fallback store was not called.
     pub(super) fn answer(
         self,
         fallback: Option<Result<Decision, Error>>,
@@ -117,8 +119,8 @@ impl<'a> FailedCall<'a> {
         Ok(decision)
     }
 
-    /// Returns `true` if the call can be decided without the inner store. Calls of other operations
-    /// change states of the inner store.
+    /// Returns `true` if the call can be decided without the inner store, such as an acquire or a
+    /// peek. Other calls, such as a refund, must change states of the inner store.
     fn is_decided(&self) -> bool {
         self.call.operation.can_be_refused()
     }
@@ -155,8 +157,9 @@ impl<'a> FailedCall<'a> {
         empty_records::decide(operation_on(&open, operation), &open, self.now)
     }
 
-    /// Merges the verdicts of all charges, in their order. Each charge fails open, fails closed or
-    /// falls back.
+    /// Merges the verdicts of all charges into one decision, in the order of the charges.
+    /// `fallback` has the verdicts of the charges that fall back. Each other charge fails open or
+    /// fails closed.
     fn merge(&self, fallback: &Decision) -> Result<Decision, Error> {
         let is_denied = self.is_refused || fallback.is_denied();
         let (operation, amount) = match self.call.operation {
@@ -202,16 +205,18 @@ impl<'a> FailedCall<'a> {
     }
 
     /// Returns the amount of an admitted `AcquireUpTo`: the amount that the fallback store has
-    /// charged. If the fallback store was not called, the amount is the maximum that the charges
-    /// which fail open admit. If all policies are shadows, the amount is the minimum of the costs.
+    /// charged. If the fallback store has charged nothing, returns the maximum that the policies
+    /// that fail open admit. The result is at most the lowest cost of the charges, and equal to
+    /// this cost if all policies are shadows.
     fn amount(&self, fallback: &Decision) -> u64 {
         let costs = self.call.charges.iter().filter(|charge| !charge.is_check_only);
         let max = costs.map(|charge| charge.cost).min().unwrap_or(0);
         amount_of(fallback).unwrap_or(self.max_amount).min(max)
     }
 
-    /// Returns the verdict of a policy that fails closed. The `retry_after` of the verdict is the
-    /// configured hint. It is `None` if the cost is above the limit and is never admitted.
+    /// Returns the verdict of a policy that fails closed. Its `retry_after` is the configured hint.
+    /// If the cost is above the limit, the verdict has no `retry_after`, because the cost is never
+    /// admitted.
     fn refuse(&self, charge: &Charge<'_>) -> Verdict {
         let limit = charge.policy.limit();
         let cost = match self.call.operation {

@@ -1,5 +1,5 @@
-//! Decisions when the store returns an error: fail open, fail closed, or fall back to another
-//! store.
+//! The layer that decides when the store returns an error: it fails open, fails closed, or falls
+//! back to another store.
 
 mod empty_records;
 mod failed_call;
@@ -31,16 +31,18 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 /// [`Misconfigured`](crate::ErrorKind::Misconfigured), such as a wrong password, remains an error
 /// unless [`also_on`](OnFailure::also_on) includes it.
 ///
-/// If the share of a policy rounds down to 0, the policy is rejected when a
-/// [`Limiter`](crate::Limiter) is built, unless the configuration
-/// [accepts](OnFailure::accept_no_share) it. Without a limiter, such a policy is not checked. The
-/// policy then fails closed. A shadow policy never refuses, even during an outage.
+/// If the share of a policy rounds down to 0, no [`Limiter`](crate::Limiter) can be built with the
+/// policy, unless the configuration [accepts](OnFailure::accept_no_share) it. Such a policy fails
+/// closed if it is accepted, or if the application uses the store without a limiter. A shadow
+/// policy never refuses, even during an outage.
 ///
 /// If one charge of a failed call fails closed, the whole call is refused. The charges that fall
 /// back are sent to the fallback store in one call. The fallback store makes either all of these
 /// charges or none. If the failed call is refused because of another charge, the fallback store
-/// charges nothing. If some calls of a batch fail, only the failed calls are sent to the fallback
-/// store, in one batch. If the fallback store fails too, the error describes both failures.
+/// charges nothing.
+///
+/// If some calls of a batch fail, only the failed calls are sent to the fallback store, in one
+/// batch. If the fallback store fails too, the error describes both failures.
 ///
 /// The fallback store does not receive the [ids](crate::CallId) of calls, and decides a call with
 /// an id like a call without an id. So a call that is sent again is charged again.
@@ -54,16 +56,15 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 /// * If the policy fails open, all requests during the outage are admitted.
 /// * If the policy fails closed, no request is admitted in addition.
 /// * If the policy falls back, each node admits the node's share of the amount that the policy
-///   admits in the same time. If the shares of all nodes add up to 1, the total is at most twice
-///   the amount that the policy admits. So a window admits at most twice the limit, and a bucket
-///   admits at most `2 × (burst + rate × time)`.
+///   admits in the same time. If the shares of all nodes add up to 1, the inner store and the
+///   fallback stores together admit at most twice the amount of the policy. So a window admits at
+///   most twice the limit, and a bucket admits at most `2 × (burst + rate × time)`.
 ///
 /// The inner store and the fallback store do not know each other's states. A block or a reset
 /// applies only to the store that has executed the call.
 ///
-/// Refund only a charge that the inner store has made. Do not refund a degraded decision. If the
-/// inner store answers again, the refund is sent to the inner store, and refunds the charge of
-/// another request.
+/// Refund only a charge that the inner store has made, and not a degraded decision. If the inner
+/// store answers again, it gets the refund, and refunds the charge of another request.
 pub type FallbackStore<S> = Layered<FallbackLayer, S>;
 
 /// The layer of a [`FallbackStore`].

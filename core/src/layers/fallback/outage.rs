@@ -48,8 +48,8 @@ impl Outage {
 #[cfg(feature = "tracing")]
 impl Outage {
     pub(super) fn record_failure(&self, error: &Error, answer: DegradedAnswer, now: Timestamp) {
-        // An error of this kind concerns one key, and the store still decides calls for other keys.
-        // So the error is not an outage.
+        // An error of the kind `ForeignValue` concerns one key. The store still decides calls for
+        // other keys, so the error is not an outage.
         if error.kind() == ErrorKind::ForeignValue {
             return;
         }

@@ -1,6 +1,6 @@
-//! A cache of scaled policies, so that the fallback store always gets the same object for a policy.
-//! A store recognizes a policy object that it has received before, without a comparison of all
-//! fields.
+//! A cache of policies that are scaled to a share of their limit. With the cache, the fallback
+//! store always gets the same object for a policy. If a store gets the same policy object again, it
+//! need not compare all fields of the policy.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -20,8 +20,9 @@ struct ScaledPolicy {
 }
 
 impl ScaledPolicies {
-    /// Returns the policy with its share of the limit, or `None` if the share rounds down to 0. All
-    /// calls for policies with the same name must have the same share.
+    /// Returns the policy with its share of the limit, or `None` if the share rounds down to 0. The
+    /// caller must always pass the same `share` for a policy name, because the cache compares only
+    /// policies and not shares.
     pub(super) fn scaled(&self, policy: &Policy, share: Share) -> Result<Option<Policy>, Error> {
         if let Some(scaled) = self.cached(policy) {
             return Ok(scaled);

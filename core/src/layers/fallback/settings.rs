@@ -62,7 +62,8 @@ impl Settings {
     pub(super) fn is_returned(&self, kind: ErrorKind) -> bool {
         match kind {
             ErrorKind::Misconfigured => !self.hides_misconfigured,
-            // This error shows that the store works, and that the callers send too many calls.
+            // `TooManyWaiters` shows that the store works, and that the callers send too many
+            // calls.
             ErrorKind::TooManyWaiters => true,
             kind => kind.is_invalid_request(),
         }
@@ -75,7 +76,7 @@ impl Settings {
 }
 
 impl OnFailure {
-    /// By default, decides failed calls as if the subject had no usage.
+    /// Creates a configuration that by default decides failed calls as if the subject had no usage.
     pub fn open() -> Self {
         Self::by_default(Setting::Open)
     }
@@ -85,8 +86,8 @@ impl OnFailure {
         Self::by_default(Setting::Closed)
     }
 
-    /// Lets the fallback `store` decide a call that fails in the main store, with this share of
-    /// each limit. Single policies can have another setting.
+    /// Creates a configuration that by default lets the fallback `store` decide failed calls, with
+    /// this share of each limit. Single policies can have another setting.
     pub fn fall_back_to(store: impl Store + 'static, share: Share) -> OnFailure<HasFallback> {
         Self::by_default(Setting::FallBack(share)).with_fallback(store)
     }
@@ -153,13 +154,13 @@ impl<F> OnFailure<F> {
         self
     }
 
-    /// Also decides on errors of the kind [`Misconfigured`](ErrorKind::Misconfigured), such as a
-    /// wrong password. By default, a call with such an error fails, because failing open would hide
-    /// the mistake forever.
+    /// Also uses the fallback for errors of the kind [`Misconfigured`](ErrorKind::Misconfigured),
+    /// such as a wrong password. By default, the caller gets such an error, because a fallback
+    /// would hide the mistake forever.
     ///
-    /// Any other `kind` has no effect. Invalid requests and
-    /// [`TooManyWaiters`](ErrorKind::TooManyWaiters) always remain errors, and the layer decides on
-    /// all other errors anyway.
+    /// All kinds except `Misconfigured` have no effect. Invalid requests and
+    /// [`TooManyWaiters`](ErrorKind::TooManyWaiters) always remain errors. For all other errors,
+    /// the layer always uses the fallback.
     ///
     /// ```
     /// use tidegate_core::{ErrorKind, OnFailure};

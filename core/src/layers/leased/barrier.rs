@@ -1,5 +1,5 @@
-//! The barrier before a call that needs the whole budget of its subjects. The barrier returns the
-//! chunks of the states of the call before the call is sent.
+//! The barrier before a call for which the whole remaining amount must be in the store, such as a
+//! refund or a reset. Before the node sends the call, it returns its chunks of the call's states.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,20 +14,21 @@ use crate::sync::task::Handle;
 use crate::sync::time::timeout;
 use crate::{Call, Clock, Decision, Error, Operation, OwnedCall, Store};
 
-/// The maximum time for which a task awaits the answers to calls after their caller was cancelled.
+/// The maximum time for which a task awaits the answers to the calls of a cancelled caller.
 const MAX_COMPLETION: Duration = Duration::from_secs(10);
 
 pub(super) type Answers = Vec<Result<Decision, Error>>;
 
-/// The treatment of the chunks of a call's states, before the call is sent.
+/// The treatment of this node's chunks before the node sends a call on the same states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Barrier {
     /// The chunks stay on this node.
     None,
-    /// The chunks stay on this node if a peek shows that the store has enough budget without them.
-    /// Otherwise the chunks are returned before the call.
+    /// If a peek shows that the store admits the call without these chunks, the chunks stay on this
+    /// node. If not, the node returns the chunks before it sends the call.
     UnlessEnough,
-    /// The chunks are returned before the call, and no chunk is fetched until the call is answered.
+    /// The node returns the chunks before it sends the call, and fetches no chunk until the call is
+    /// answered.
     Always,
 }
 
@@ -35,7 +36,8 @@ impl Barrier {
     /// Returns the barrier for a call whose states possibly have chunks on this node.
     pub(super) fn before(call: &Call<'_>) -> Self {
         match call.operation {
-            // If a policy blocks, a refusal that a chunk has caused would block the subject.
+            // If a policy has `block`, a refusal blocks the subject. The barrier prevents a refusal
+            // that only the chunks of this node would cause.
             operation if operation.is_acquire() && may_block(call) => Self::Always,
             Operation::Acquire | Operation::Hold => Self::None,
             Operation::Peek | Operation::Charge => Self::None,
@@ -52,12 +54,12 @@ fn may_block(call: &Call<'_>) -> bool {
     call.charges.any_policy(|policy| policy.block_micros() > 0)
 }
 
-/// Returns the chunks of a call's states to the store. Waits for the settlements of these chunks
-/// and for fetches in flight.
+/// Returns this node's chunks of a call's states to the store. Waits for the settlements of these
+/// chunks and for fetches in flight.
 ///
 /// Until the returned guard is dropped, this node has and fetches no chunk of the call's states. So
-/// the call finds the whole budget in the store, and a call that removes charges does not remove
-/// the charge of a chunk.
+/// the whole remaining amount is in the store, and a refund or a reset does not remove the charge
+/// of a chunk.
 pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     call: &Call<'_>,
@@ -66,16 +68,18 @@ pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
     let states = state_keys(call.charges, &table.hasher);
     let pause = in_flight.pause(&states);
     if table.is_closed() {
-        // `close` has removed the leases, but a fetch in flight can still charge a chunk.
+        // `close` has removed the leases, but a fetch in flight can still charge a chunk. So the
+        // function waits for the end of all calls of tasks.
         in_flight.all_calls_ended().await;
     }
     loop {
-        // `next_end` is created before the leases are visited, so that no end of a call is missed.
+        // `next_end` is created before the loop reads the leases, so that it also reports a call
+        // that ends during the loop.
         let next_end = in_flight.next_end();
         let (mut todo, mut is_fetching, now) = (Todo::default(), false, keeper.now());
         for state in &states {
-            // All changes are made under the lock of the lease. So a chunk that arrives during the
-            // visit is either removed by the visit, or still counted as in flight.
+            // The closure runs under the lock of the lease. So if a chunk arrives at the same time,
+            // the closure either takes the chunk, or finds that the lease is still fetching.
             table.visit_leases(*state, |entry| {
                 entry.interrupt(now, &table.settings);
                 entry.take_chunks(&mut todo);
@@ -90,10 +94,11 @@ pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
     }
 }
 
-/// Sends calls to the store, and ends the pauses of fetches after the store has answered.
+/// Sends calls to the store. Then drops `pauses`, during which the node fetches no chunk of the
+/// calls' states.
 ///
-/// If the caller is cancelled, the store possibly still executes the calls. So in that case a task
-/// awaits the answers, and then ends the pauses of fetches.
+/// If the caller is cancelled, the store possibly still executes the calls. So a task then awaits
+/// the answers and drops `pauses`.
 pub(super) async fn send_paused<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     calls: &[Call<'_>],
@@ -113,8 +118,8 @@ pub(super) async fn send_paused<S: Store + 'static, C: Clock + 'static>(
     PausedCalls(Some(Box::pin(answers))).await
 }
 
-/// The calls in flight during a pause of fetches. If this future is dropped before the answers
-/// arrive, a task awaits the answers.
+/// A future that awaits the answers to calls. Until then, the node fetches no chunk of the calls'
+/// states. If the future is dropped before the answers arrive, a task awaits them.
 struct PausedCalls(Option<Pin<Box<dyn Future<Output = Answers> + Send>>>);
 
 impl Future for PausedCalls {

@@ -1,4 +1,4 @@
-//! A chunk of a subject's budget: the cost that the store has granted, and the part that is used.
+//! A chunk of a limit: the cost that the store has granted, and the part that calls have used.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::{Charges, Decision, Outcome, Policy, Verdict};
 pub(super) struct Chunk {
     pub(super) fetch: Arc<Fetch>,
     sent: u64,
-    /// The time from which the chunk admits no call.
+    /// The end of the chunk. From this time on, the chunk admits no calls.
     pub(super) deadline: u64,
-    /// The time at which the answer to the hold arrived.
+    /// The time at which the store's answer to the hold of the chunk arrived.
     installed: u64,
     last_used: u64,
     pub(super) calls: u64,
@@ -28,14 +28,14 @@ struct Part {
     unspent: u64,
     limit: u64,
     remaining: u64,
-    /// The time at which the state recovers if nothing is charged after the grant of the chunk.
+    /// The time at which the state recovers if nothing is charged after the chunk.
     resets_at: u64,
 }
 
 impl Chunk {
-    /// Creates the chunk that a decision on a hold grants. The hold was sent at `sent`, and the
-    /// decision arrived at `received`. Returns `None` if the decision denies a charge or is
-    /// degraded.
+    /// Creates the chunk that the store has granted with `decision`, the answer to a hold. The hold
+    /// was sent at `sent`, and the answer arrived at `received`. Returns `None` if the decision
+    /// denies a charge or is degraded.
     pub(super) fn new(
         fetch: &Arc<Fetch>,
         decision: &Decision,
@@ -123,11 +123,11 @@ impl Chunk {
         self.parts.iter().any(|part| part.unspent <= part.granted / 2)
     }
 
-    /// Returns, for each charge, the cost that calls would use in half a span at the rate at which
-    /// they have used this chunk. The result is at most four times the granted cost.
+    /// Returns the demand for each charge: the cost that calls would use in half a span, at the
+    /// rate at which they have used this chunk. The result is at most four times the granted cost.
     pub(super) fn demand(&self, now: u64, span_micros: u64) -> PerCharge<u64> {
-        // A chunk without unspent cost admits no calls. So the time after its last use must not
-        // lower the rate.
+        // A chunk without unspent cost admits no more calls. So the time after its last use must
+        // not lower the rate.
         let is_used_up = self.unspent().any(|unspent| unspent == 0);
         let until = if is_used_up { self.last_used } else { now };
         let elapsed = u128::from(until.saturating_sub(self.installed).max(1));
@@ -150,12 +150,13 @@ impl Part {
     }
 }
 
-/// Returns the time for which a chunk can be used, counted from the moment at which its hold was
-/// sent.
+/// Returns the time in microseconds for which a chunk can be used, counted from the moment at which
+/// its hold was sent.
 ///
-/// A fixed window ends `reset_after` after the store's answer, so not earlier than `reset_after`
-/// after the hold was sent. The result is shorter by a thousandth, because the clock of the layer
-/// is possibly slower than the store's clock by up to a thousandth.
+/// A chunk must not be used after the end of a fixed window. The window ends `reset_after` after
+/// the store has answered, so not earlier than `reset_after` after the hold was sent. The returned
+/// time is 0.1 % shorter, because the clock of the layer can be slower than the store's clock by up
+/// to 0.1 %.
 fn life<'p>(span_micros: u64, verdicts: impl Iterator<Item = (&'p Policy, &'p Verdict)>) -> u64 {
     let windows = verdicts.filter(|(policy, _)| matches!(policy.rule(), Rule::FixedWindow(_)));
     let life = windows.map(|(_, verdict)| verdict.reset_micros()).fold(span_micros, u64::min);

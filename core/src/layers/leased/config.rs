@@ -7,9 +7,9 @@ use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 
 /// Configures leases, for [`StoreExt::leased`](super::super::StoreExt::leased).
 ///
-/// A node charges a *chunk* of a subject's budget in the store by one call. Then the node admits
-/// requests from the chunk in memory, until the chunk is used up or its time is over. So a hot
-/// subject costs the store one call per chunk instead of one call per request.
+/// A node charges a *chunk* of a limit in the store, by one call. Then the node admits requests
+/// from the chunk in memory, until the chunk is used up or its time is over. So a hot subject costs
+/// the store one call per chunk instead of one call per request.
 ///
 /// The store charges the cost of a chunk before the node uses the chunk. So leases never admit more
 /// than the limit, unlike counters that report their usage afterwards. The price is that other
@@ -39,16 +39,16 @@ use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 ///
 /// # What is leased
 ///
-/// An acquire is leased if more than [`hot_after`](Self::hot_after) acquires with the same
-/// policies, tenants and subjects were admitted within a [span](Self::span). The costs of these
-/// acquires can differ. Either all policies of a call are leased, or no policy is. The following
-/// calls are never leased, so the store decides each of these calls:
+/// An acquire is leased after [`hot_after`](Self::hot_after) acquires with the same policies,
+/// tenants and subjects were admitted within a [span](Self::span). The costs of these acquires can
+/// differ. Either all policies of a call are leased, or no policy is. The following calls are never
+/// leased, so the store decides each of these calls:
 ///
 /// * a call with a policy that is not [marked](Policy::leased), if the leases are
 ///   [only for marked policies](Self::only_marked);
 /// * a call with a sliding log or counter, unless [`sliding`](Self::sliding) is set;
 /// * a call with a policy that has [`block_for`](Policy::block_for) or
-///   [`refund_lapsed`](Policy::refund_lapsed), or that is allowed to use [any
+///   [`refund_lapsed`](Policy::refund_lapsed), or whose charges can use [any
 ///   shard](crate::Shards::any);
 /// * a call with a shadow policy, if that policy denies the charge of the chunk;
 /// * a call with an [id](crate::CallId), a [check-only](crate::Charge::check_only) charge, two
@@ -58,10 +58,12 @@ use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 ///
 /// The size of a chunk is the cost that the node has recently used in half a span. The maximum size
 /// is a [share](Self::max_share) of the remaining amount, so that chunks shrink near the limit. If
-/// a chunk would admit fewer than 4 calls, the store decides each call. A task fetches the next
-/// chunk when half of the current chunk is used. A caller waits for the task only if the store
-/// refuses the caller's call before the next chunk arrives. After the span, the node returns the
-/// unspent cost of the chunk to the window in which the chunk was charged.
+/// a chunk would admit fewer than 4 calls, the node fetches no chunk, and the store decides each
+/// call.
+///
+/// When half of a chunk is used, a task fetches the next chunk. A caller waits for this task only
+/// if the store refuses the caller's call before the next chunk arrives. After the span, the node
+/// returns the unspent cost of the chunk to the window in which the chunk was charged.
 ///
 /// A call with a cost of 0 begins no lease and fetches no chunk. If the node already has a chunk
 /// for the call, the chunk admits the call.
@@ -83,18 +85,19 @@ use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 /// | several policies in one call | for each policy, the maximum in the row of that policy |
 /// | a call with a cost of 0 | the call is admitted if the store would have admitted the call at a time within the last span |
 ///
-/// The bounds of admitted costs hold regardless of network failures, of the number of killed nodes,
-/// and of the times that the clocks of nodes show. A node measures the time of a chunk by the
-/// node's own clock, starting before the node sends the call. This clock can be slower than the
-/// store's clock by up to a thousandth. The clock must not stop while the process runs. On a
-/// machine that is suspended, the clock possibly stops.
+/// The bounds in the table hold during network failures, if nodes are killed, and if the clocks of
+/// nodes show wrong times. A node measures the time of a chunk by its own clock, starting before it
+/// requests the chunk. This clock can be slower than the store's clock by up to 0.1 %. The clock
+/// must not stop while the process runs. On a machine that is suspended, the clock possibly stops.
 ///
-/// A call is possibly refused too early, because other nodes have unspent cost in chunks. Each
-/// other node has at most two such chunks, and some chunks are possibly on the way back to the
-/// store. Each refusal is a decision of the store. Before a node returns a refusal, it checks
-/// whether its own chunks are the cause. The node waits for its chunks that are being fetched or
-/// returned, and then admits the call from a chunk if a chunk suffices. Otherwise, the node returns
-/// the chunks of the refusing policies and sends the call again, at most three times.
+/// A call is possibly refused too early, because other nodes have unspent cost in chunks. For one
+/// lease, each other node has at most two chunks, and is possibly returning more chunks to the
+/// store.
+///
+/// Each refusal is a decision of the store. Before a node returns a refusal, it checks whether its
+/// own chunks are the cause. The node waits for its chunks that are being fetched or returned, and
+/// then admits the call from a chunk if a chunk suffices. If not, the node returns the chunks of
+/// the refusing policies and sends the call again, at most three times.
 ///
 /// # What other operations do
 ///
@@ -108,22 +111,27 @@ use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 /// | block, block at least | are returned before the call | are used for up to a span, so that a block is enforced on every node after a span |
 /// | reset | are returned before the call | are used for up to a span, and then their unspent cost is returned; so the calls after the reset can use at most the cost of these chunks in addition |
 ///
-/// If chunks must be returned before a call, the call waits for the settlements of these chunks,
+/// If a node must return chunks before a call, the call waits for the settlements of these chunks,
 /// and for chunks in flight. Until the call is answered, the node fetches no chunk of the states of
-/// the call, even if the caller is cancelled. The size of the next chunk follows the demand for the
-/// returned chunks, so that a small share of such calls does not switch leases off. If chunks
-/// repeatedly admit fewer than 4 calls between two such calls, the chunks cost more than they save.
-/// Then the store decides each call for a quarter of a span at a time.
+/// the call, even if the caller is cancelled.
 ///
-/// Between the peek and the call, other callers possibly use the budget. Then an acquire up to or a
-/// hold up to gets less than without leases. The difference is at most the cost of the chunks of
-/// this node. Before an acquire of a policy that blocks, the node returns its chunks of the same
-/// state, so that no chunk causes a block.
+/// After a call for which a node returned its chunks, the node can fetch chunks again. The size of
+/// the next chunk follows the demand for the returned chunks. If chunks repeatedly admit fewer than
+/// 4 calls before they are returned, they cost more than they save. Then the store decides each
+/// call for a quarter of a span at a time.
 ///
-/// The node sends calls for the operations in the table above to the store in the order in which
-/// callers make the calls, as without leases. But if a call must wait for a peek or for the return
-/// of chunks, or if the node sends the call again, the node possibly sends later calls first. If a
-/// chunk admitted a request, an undo of the request possibly refunds less than without leases,
+/// Before an acquire up to or a hold up to, the node sends a peek. Between the peek and the call,
+/// other callers possibly use the remaining amount. Then the call gets less than without leases.
+/// The difference is at most the cost of the chunks of this node.
+///
+/// Before an acquire of a policy that blocks, the node returns its chunks of the same state, so
+/// that no chunk causes a block.
+///
+/// A node sends calls to the store in the order in which callers make them, as without leases. But
+/// if a call must wait for a peek or for the return of chunks, or if the node sends the call again,
+/// the node possibly sends later calls first.
+///
+/// If a chunk admitted a request, an undo of the request possibly refunds less than without leases,
 /// because the store charged the cost earlier, when it granted the chunk.
 ///
 /// # The answer
@@ -137,18 +145,22 @@ use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 ///
 /// While the store is unreachable, a node uses a chunk until the chunk is used up, at most for a
 /// span. After that, each call gets the error of the store, or the decision of a [failure
-/// policy](crate::OnFailure) around this layer. If the answer to the hold of a chunk is lost, the
-/// chunk is charged but not used. If a node cannot return a chunk, or the node ends, the unspent
-/// cost stays charged until the state recovers.
+/// policy](crate::OnFailure) around this layer.
+///
+/// If the answer to the hold of a chunk is lost, the chunk is charged but not used. If a node
+/// cannot return a chunk, or the node ends, the unspent cost stays charged until the state
+/// recovers.
 ///
 /// # Memory and tasks
 ///
 /// The memory is bounded regardless of the subjects that callers choose. There are at most
 /// [`max_leases`](Self::max_leases) leases of at most 3 KiB each, and each possible lease takes
 /// another 88 bytes. A lease that was not used for a span is removed, and so are the leases of a
-/// policy whose numbers have changed. Each chunk has a task until the chunk is over, and each lease
-/// without a chunk has a task until the lease is removed. The tasks need the timers of the Tokio
-/// runtime. Without a runtime, nothing is leased.
+/// policy whose numbers have changed.
+///
+/// Each chunk has a task until the chunk is over, and each lease without a chunk has a task until
+/// the lease is removed. The tasks need the timers of the Tokio runtime. Without a runtime, nothing
+/// is leased.
 #[derive(Debug, Clone)]
 #[must_use = "a configuration does nothing until a store has it"]
 pub struct Lease<C = SystemClock> {
@@ -167,7 +179,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Returns `true` if a lease can admit these charges.
+    /// Returns `true` if all policies of these charges are marked for leases, or if leases need no
+    /// mark.
     pub(super) fn can_lease(&self, charges: Charges<'_>) -> bool {
         !self.only_marked || charges.iter().all(|charge| charge.policy.is_leased())
     }
@@ -206,9 +219,9 @@ impl Default for Lease {
 }
 
 impl<C: Clock> Lease<C> {
-    /// Sets the span: the maximum time between the charge of a chunk and its use. The default is
-    /// one second. The value is rounded up to a microsecond. It is at least one millisecond and at
-    /// most one hour.
+    /// Sets the span: the maximum time between the charge of a chunk and its last use. The default
+    /// is one second. The value is rounded up to a microsecond. It is at least one millisecond and
+    /// at most one hour.
     ///
     /// With a shorter span, the unspent cost of a chunk is returned sooner, and a block by another
     /// node is enforced sooner. With a longer span, a moderately hot subject costs fewer calls to
@@ -223,18 +236,20 @@ impl<C: Clock> Lease<C> {
     /// default is 1/200.
     ///
     /// A node has at most two chunks per lease at a time. With a smaller share, fewer calls are
-    /// refused too early, and a node that ends leaves less unspent cost charged. With a larger
-    /// share, the node calls the store less often, and leases last until closer to the limit. With
-    /// more than 20 nodes, use a share of 1 divided by ten times the number of nodes. Otherwise the
-    /// chunks of all nodes together are too large near a limit.
+    /// refused too early, and if a node ends, less unspent cost stays charged. With a larger share,
+    /// the node calls the store less often, and still uses leases closer to the limit.
+    ///
+    /// With more than 20 nodes, use a share of 1 divided by ten times the number of nodes, for
+    /// example 1/500 for 50 nodes. With a larger share, the chunks of all nodes together are too
+    /// large near a limit.
     pub fn max_share(mut self, share: Share) -> Self {
         self.settings.max_share = share;
         self
     }
 
-    /// Sets the number of admitted calls after which further calls are leased. All these calls must
-    /// have equal policies, tenants and subjects, and the admitted calls must be within one
-    /// [span](Self::span). The default is 32, and the minimum is 1.
+    /// Sets the number of admitted calls within one [span](Self::span) after which further calls
+    /// are leased. Only calls with equal policies, tenants and subjects are counted together. The
+    /// default is 32, and the minimum is 1.
     pub fn hot_after(mut self, calls: u32) -> Self {
         self.settings.hot_after = calls;
         self
@@ -252,10 +267,10 @@ impl<C: Clock> Lease<C> {
     /// Also leases calls with sliding logs and sliding counters. By default, such calls are not
     /// leased.
     ///
-    /// Without leases, a policy with a window `W` admits its limit in any time of `W`. With leases,
-    /// the policy admits the same limit in any time of `W − span`. To avoid that, enforce the
-    /// [exact policy](Self::exact). When a node returns a chunk, a sliding log refunds only the
-    /// part of the unspent cost that is in the log's newest
+    /// Without leases, a policy with a window `W` admits its limit in any time of length `W`. With
+    /// leases, the policy admits the same limit in any time of length `W − span`. To keep the
+    /// original bound, enforce the [exact policy](Self::exact) instead. When a node returns a
+    /// chunk, a sliding log refunds only the part of the unspent cost that is in the log's newest
     /// [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO) records.
     pub fn sliding(mut self) -> Self {
         self.settings.leases_sliding = true;
@@ -311,15 +326,15 @@ impl<C: Clock> Lease<C> {
     /// Sets the clock that determines when a chunk ends. The default is [`SystemClock`], which
     /// ignores changes of the wall clock.
     ///
-    /// The clock must not step back. It is allowed to be slower than the store's clock by at most a
-    /// thousandth, or to be faster. The tasks that return chunks use Tokio's timers instead.
+    /// The clock must not step back. It can be faster than the store's clock, or slower by at most
+    /// 0.1 %. The tasks that return chunks use Tokio's timers instead of this clock.
     pub fn clock<D: Clock>(self, clock: D) -> Lease<D> {
         Lease { clock, settings: self.settings }
     }
 
-    /// Returns a stricter policy to enforce on all nodes instead of `policy`. With these leases,
-    /// the stricter policy never admits more than `policy` admits without leases. This bound is
-    /// exact to the token and the microsecond.
+    /// Returns a stricter policy to enforce on all nodes instead of `policy`. With the leases of
+    /// this configuration, the stricter policy never admits more than `policy` admits without
+    /// leases. This bound is exact to the token and the microsecond.
     ///
     /// | policy | policy to enforce | price of exactness |
     /// |---|---|---|
@@ -328,8 +343,9 @@ impl<C: Clock> Lease<C> {
     /// | token bucket by intervals of `P` | a burst of `B − R·⌈span/P⌉` | a smaller burst at the same rate |
     /// | sliding log, sliding counter | a window of `W + span` | the same limit over a longer window |
     ///
-    /// A bucket with a name keeps its states when its burst changes. A policy with another window
-    /// [has another state](Policy), so all nodes must have the same [`span`](Self::span).
+    /// All nodes must have the same [`span`](Self::span), because the stricter policy depends on
+    /// it. With different spans, the nodes would enforce different bursts of a bucket, and a
+    /// sliding policy would [have another state](Policy) for each span.
     ///
     /// ```
     /// use std::time::Duration;

@@ -11,11 +11,11 @@ use crate::layers::generations::Keys;
 use crate::{Charge, ChargeBuf, Charges, Decision};
 
 /// The minimum number of calls that a chunk must admit. A smaller chunk costs more than it saves,
-/// because of its hold and its settlement.
+/// because the store must execute a hold and a settlement for the chunk.
 pub(super) const MIN_CALLS: u64 = 4;
 
-/// The maximum [balance](Entry::balance) of a lease. It allows 16 consecutive returns of unused
-/// chunks.
+/// The maximum [balance](Entry::balance) of a lease. From this balance, a node can return 16 unused
+/// chunks in a row before it stops fetching chunks for a while.
 const MAX_BALANCE: u64 = 16 * MIN_CALLS;
 
 /// A lease in the table of leases, for acquires with the same policies, tenants and subjects.
@@ -25,16 +25,18 @@ pub(super) struct Entry {
     charges: PerCharge<ChargeBuf<'static>>,
     pub(super) states: Keys,
     chunk: Option<Chunk>,
-    /// The next chunk of the lease, which was fetched while `chunk` was in use.
+    /// The next chunk of the lease, which a task fetched while `chunk` was in use.
     next: Option<Chunk>,
     /// For each charge, the cost that calls would use in half a span, at the rate at which they
     /// used the last returned chunk. The list is empty if this rate is not known.
     demand: PerCharge<u64>,
-    /// The number of calls that chunks have admitted, less [`MIN_CALLS`] for each time that chunks
-    /// were returned before another operation. At a balance of 0, chunks cost more than they save.
+    /// A measure of the calls that chunks save. It grows by 1 with each call that a chunk admits,
+    /// and shrinks by [`MIN_CALLS`] each time the node returns chunks before another operation.
+    /// Below 0, chunks would cost more than they save, so the node stops fetching chunks for a
+    /// while.
     balance: u64,
     pub(super) is_fetching: bool,
-    /// The time at which a waiting task removes the lease, if the lease was not used until then.
+    /// A task sleeps until this time, and then removes the lease if it was not used.
     watched_until: u64,
     no_fetch_before: u64,
     pub(super) used_at: u64,
@@ -78,8 +80,8 @@ impl Entry {
         self.charges.len() == charges.len() && self.charges.iter().zip(charges.iter()).all(is_same)
     }
 
-    /// Records the time of a call. Returns `true` if the previous call was within the last span.
-    /// Otherwise, clears the demand, which is then out of date.
+    /// Records the time of a call. Returns `true` if the previous call was within the last span. If
+    /// not, the demand is out of date, and is cleared.
     pub(super) fn touch(&mut self, now: u64, span_micros: u64) -> bool {
         let is_recent = now.saturating_sub(self.used_at) < span_micros;
         if !is_recent {
@@ -124,9 +126,9 @@ impl Entry {
         self.is_fetching || self.chunk.is_some() || self.next.is_some()
     }
 
-    /// Returns the time at which the caller can remove the lease, if the lease is not used before.
-    /// Returns `None` if another task waits for that time, or if the lease has chunks, because then
-    /// the tasks of these chunks wait.
+    /// Returns the time until which the calling task must wait before it removes the lease, if the
+    /// lease is then still unused. Returns `None` if another task already waits, or if the lease
+    /// has chunks, because then the task of each chunk waits.
     pub(super) fn watch(&mut self, now: u64, span_micros: u64) -> Option<u64> {
         if self.has_chunks() || now < self.watched_until {
             return None;
@@ -169,8 +171,8 @@ impl Entry {
             is_hot.then(|| charge.cost.saturating_mul(first_calls))
         };
         let wanted: PerCharge<u64> = call.iter().enumerate().map(wanted).collect::<Option<_>>()?;
-        // All costs shrink by the same factor. The policy whose remaining amount is least, relative
-        // to the cost of its charge, determines this factor.
+        // Each cost is at most `max_share` of the remaining amount of its policy. All costs shrink
+        // by the same factor, `numerator / denominator`, so that the costs keep their ratio.
         let (mut numerator, mut denominator) = (1_u64, 1_u64);
         for (wanted, remaining) in wanted.iter().zip(remaining) {
             let max = settings.max_share.apply(remaining);
@@ -191,7 +193,7 @@ impl Entry {
         costs.iter().zip(call.iter()).all(is_worth_it).then_some(costs)
     }
 
-    /// Creates the fetch of a chunk with these costs. From then on, the fetch counts as in flight.
+    /// Creates the fetch of a chunk with these costs. From then on, the lease counts as fetching.
     pub(super) fn start_fetch(&mut self, number: u64, costs: PerCharge<u64>) -> Arc<Fetch> {
         self.is_fetching = true;
         let with_cost = |(charge, cost): (&ChargeBuf<'static>, u64)| charge.clone().cost(cost);
@@ -229,9 +231,9 @@ impl Entry {
         Some(chunk)
     }
 
-    /// Prepares the lease for the return of its chunks before an operation. The next chunk follows
-    /// the demand for the returned chunk. If such operations are too frequent for chunks to save
-    /// calls, fetches are prevented for a while.
+    /// Prepares the lease for the return of its chunks before another operation. Stores the demand
+    /// for the returned chunk, which determines the size of the next chunk. If such operations are
+    /// so frequent that chunks save no calls, prevents fetches for a quarter of a span.
     pub(super) fn interrupt(&mut self, now: u64, settings: &Settings) {
         let span_micros = settings.span_micros();
         let Some(chunk) = &self.chunk else { return };
@@ -252,7 +254,7 @@ impl Entry {
         }
     }
 
-    /// Returns the part of the unspent cost of all chunks that belongs to one state.
+    /// Returns the unspent cost that the usable chunks of this lease contain for one state.
     pub(super) fn unspent_of(&self, state: u64, now: u64) -> u64 {
         let chunks = self.chunks().filter(|chunk| !chunk.is_over(now));
         let unspent = chunks.flat_map(|chunk| chunk.unspent().zip(&self.states));

@@ -1,10 +1,10 @@
 //! The calls to the store that charge chunks for this node, and return their unspent costs. No
 //! other code of the layer charges or refunds a chunk.
 //!
-//! A chunk is a [hold](Operation::Hold), and a settlement of the hold returns the unspent cost.
-//! Unlike a decision, a hold contains the time of its charge. So the settlement refunds the window
-//! in which the chunk was charged. To a bucket, a settlement refunds more than an undo, and a
-//! repeated settlement has no effect.
+//! A chunk is a [hold](Operation::Hold), and a settlement of the hold returns the unspent cost. The
+//! store keeps the time of a hold, so the settlement refunds the window in which the chunk was
+//! charged. In a bucket, a settlement refunds more than an undo would. A repeated settlement has no
+//! effect.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -13,8 +13,8 @@ use std::time::Duration;
 use super::todo::{Fetch, PerCharge, Unspent};
 use crate::{Call, CallId, Decision, Error, Operation, Store};
 
-/// The minimum time to live of a hold. With a short span, a settlement can be late by about this
-/// time.
+/// The minimum time to live of a hold. With a short span, the settlement can be late, and the store
+/// must still know the hold.
 const MIN_TTL: Duration = Duration::from_secs(2);
 
 pub(super) const MAX_BATCH: usize = 128;

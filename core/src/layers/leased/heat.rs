@@ -5,12 +5,14 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A table of fixed size that finds the calls that are made often, among any number of other calls.
 ///
-/// Each slot counts one candidate by the majority vote of Boyer and Moore ("MJRTY", 1981). A call
-/// of the candidate increments the count, and any other call decrements the count. At 0, the next
-/// call becomes the candidate. So in a flood of calls that are made once each, no call becomes hot.
-/// A frequent call becomes hot if it makes the majority of the calls of its slot. The counts start
-/// again at 0 in each span. A concurrent update of one slot is possibly lost, and then a call
-/// becomes hot a little later.
+/// Each slot has a candidate call and a count, as in the majority vote of Boyer and Moore ("MJRTY",
+/// 1981). If a call in the slot is the candidate, the count grows by 1. If it is another call, the
+/// count shrinks by 1. At 0, the next call becomes the candidate. So in a flood of calls that are
+/// made once each, no call becomes hot. A frequent call becomes hot if it makes up the majority of
+/// the calls in its slot.
+///
+/// The counts start again at 0 in each span. If two threads update a slot concurrently, one update
+/// is possibly lost, and a call becomes hot a little later.
 #[derive(Debug)]
 pub(super) struct Heat {
     slots: Box<[AtomicU64]>,
@@ -53,7 +55,8 @@ impl Heat {
     pub(super) fn record(&self, hash: u64, now: u64) -> bool {
         let slot = &self.slots[spread(hash, self.slots.len())];
         let epoch = (now / self.span_micros) & MAX_EPOCH;
-        // The tag is taken from the low bits of the hash, because the high bits select the slot.
+        // The slot stores the low bits of the hash as its tag, because the high bits select the
+        // slot.
         let tag = hash & MAX_COUNT;
         let mut vote = Slot::unpack(slot.load(Ordering::Relaxed));
         if vote.epoch != epoch {

@@ -10,15 +10,16 @@ use crate::hash::spread;
 use crate::layers::generations::Keys;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Counts the calls of tasks, the settlements and the pauses that are in progress.
+/// Counts three things that are in progress: calls of tasks, settlements, and pauses, which are
+/// times without fetches.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     calls: AtomicUsize,
     settlements: AtomicUsize,
     settled: AtomicU64,
-    /// The groups of states, indexed by the hash of the state. Two states in one group delay each
-    /// other: a refused caller possibly makes one unnecessary retry, and a chunk is possibly
-    /// delayed until a call on the other state has ended.
+    /// The groups of states. The hash of a state selects its group. Two states can share a group.
+    /// Then a refused caller possibly makes an unnecessary retry, and a pause of one state also
+    /// prevents fetches for the other state.
     groups: Box<[Group]>,
     ended: Notify,
 }
@@ -32,14 +33,13 @@ struct Group {
     last: AtomicU64,
 }
 
-/// The progress of the settlements of a state, after a given settlement of any state.
+/// The progress of the settlements of a state since a given moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// No settlement of the state is in flight, and none has ended since the given settlement of
-    /// any state.
+    /// No settlement of the state is in flight, and none has ended since the given moment.
     None,
     InFlight,
-    /// A settlement of the state has ended after the given settlement.
+    /// A settlement of the state has ended since the given moment.
     Ended,
 }
 
@@ -56,9 +56,10 @@ impl InFlight {
 
     /// Counts a settlement of a chunk of these states, until the returned guard is dropped.
     ///
-    /// A settlement must be counted before the lock of the removed chunk is released, or before the
-    /// fetch of the chunk ends. Then a caller that reads fetches, chunks and settlements in this
-    /// order misses no chunk.
+    /// If the caller removes a chunk from its lease, it must count the settlement before it
+    /// releases the lock of the lease. If the chunk was never in a lease, it must count the
+    /// settlement before it ends the fetch. So a reader that checks fetches, then chunks, and then
+    /// settlements misses no chunk.
     pub(super) fn begin_settlement(self: &Arc<Self>, states: &Keys) -> Settlement {
         self.settlements.fetch_add(1, Ordering::AcqRel);
         for state in states {
@@ -82,8 +83,8 @@ impl InFlight {
         self.settled.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if a settlement of any state is in flight, or has ended after the settlement
-    /// with the number `since`.
+    /// Returns `true` if a settlement of any state is in flight, or has ended since the moment at
+    /// which `settled` returned `since`.
     pub(super) fn is_any_settled(&self, since: u64) -> bool {
         self.is_any_settling() || self.settled() > since
     }
@@ -96,11 +97,11 @@ impl InFlight {
         self.group(state).in_flight.load(Ordering::Acquire) > 0
     }
 
-    /// Returns the progress of the settlements of a state after the settlement with the number
-    /// `since`.
+    /// Returns the progress of the settlements of a state since the moment at which `settled`
+    /// returned `since`.
     pub(super) fn progress(&self, state: u64, since: u64) -> Progress {
-        // At its end, a settlement first stores its number and then decrements the count of
-        // settlements in flight. So this method reads the count first and the number second.
+        // When a settlement ends, it first updates `last`, and then decrements `in_flight`. This
+        // method reads these counters in the opposite order, so that it misses no settlement.
         if self.is_settling(state) {
             Progress::InFlight
         } else if self.group(state).last.load(Ordering::Acquire) > since {

@@ -29,8 +29,8 @@ struct FetchGuard {
     table: Arc<LeaseTable>,
     fetch: Arc<Fetch>,
     no_fetch_before: u64,
-    /// Wakes the callers that wait for the fetch. A field is dropped after the guard's own `drop`,
-    /// which ends the fetch.
+    /// Counts the fetch as in flight. Rust drops this field after it has called `FetchGuard::drop`,
+    /// which ends the fetch. So callers that wait for the fetch wake up after its end.
     _call: TaskCall,
 }
 
@@ -147,8 +147,8 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
                 (None, received.saturating_add(pause))
             }
         };
-        // The settlements in `todo` already count as in flight. So at any time, a refused caller
-        // waits for the fetch or for these settlements.
+        // The settlements in `todo` are counted as in flight before the fetch ends. So a refused
+        // caller always finds the fetch or one of these settlements, and waits for it.
         let _call = self.table.in_flight.begin_call();
         guard.no_fetch_before = no_fetch_before;
         drop(guard);
@@ -156,9 +156,9 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         deadline
     }
 
-    /// Counts a hold that grants no chunk. If the store has possibly charged the hold, adds a
-    /// settlement to `todo` that cancels the hold. Returns the minimum time until the next fetch,
-    /// in microseconds.
+    /// Counts a hold for which this node gets no chunk. If the store has possibly charged the hold,
+    /// adds a settlement to `todo` that cancels the hold. Returns the minimum time until the next
+    /// fetch, in microseconds.
     fn not_granted(
         &self,
         fetch: &Arc<Fetch>,
@@ -170,7 +170,8 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
             Ok(decision) if decision.is_denied() => (HoldOutcome::Refused, false, span_micros / 4),
             Ok(_) => (HoldOutcome::Failed, true, span_micros / 4),
             Err(error) => {
-                // The store will reject an invalid hold each time, so no further chunk is fetched.
+                // The store would also reject the next hold of this lease as invalid, so the lease
+                // fetches no more chunks.
                 let pause = if error.kind().is_invalid_request() { u64::MAX } else { span_micros };
                 (HoldOutcome::Failed, !error.is_definitely_not_charged(), pause)
             }

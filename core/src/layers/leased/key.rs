@@ -7,7 +7,8 @@ use crate::policy::Rule;
 use crate::sync::hash::RandomState;
 use crate::{Call, Charge, Charges, Operation, Policy};
 
-/// The maximum number of charges of a leased call, because each lease keeps a copy of the charges.
+/// The maximum number of charges of a leased call. There is a maximum because each lease keeps a
+/// copy of the charges.
 pub(super) const MAX_CHARGES: usize = 8;
 
 pub(super) const MAX_NAME_BYTES: usize = 1024;
@@ -15,7 +16,7 @@ pub(super) const MAX_NAME_BYTES: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LeaseId {
     pub(super) hash: u64,
-    /// A number that distinguishes successive leases of one call.
+    /// A number that distinguishes this lease from earlier leases for the same call.
     pub(super) serial: u64,
 }
 
@@ -75,8 +76,9 @@ pub(super) fn why_not_leased(policy: &Policy, leases_sliding: bool) -> Option<&'
     } else if policy.block_micros() != 0 {
         Some("`block` and a lease exclude each other: a refused lease would block the subject")
     } else if policy.refunds_lapsed() {
-        // If a node ended before it settled a chunk, the lapsed hold would also refund the used
-        // part of the chunk.
+        // A chunk is a hold. If a node ended before it settled a chunk, the hold would lapse. With
+        // `refund-lapsed`, the store would then refund the whole chunk, including the part that
+        // calls have used.
         Some("`refund-lapsed` and a lease exclude each other: a lapsed lease would be refunded")
     } else if policy.can_use_any_shard() {
         Some("`shards` and a lease exclude each other: a lease belongs to one shard")

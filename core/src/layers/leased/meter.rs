@@ -1,7 +1,7 @@
 //! Statistics and, with the feature `metrics`, metrics of leases.
 //!
-//! The metrics are created at the first call. The application must install its recorder before that
-//! call.
+//! The meter creates its metrics at the first call to the store. So the application must install
+//! its metrics recorder before that call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,8 +42,8 @@ struct Counters {
 }
 
 impl LeaseMeter {
-    /// Counts an acquire, which was admitted from a chunk if `is_local`, and sent to the store
-    /// otherwise.
+    /// Counts an acquire. If `is_local` is `true`, a chunk has admitted the acquire. If not, the
+    /// acquire was sent to the store.
     #[inline]
     pub(super) fn call(&self, is_local: bool) {
         #[cfg(feature = "metrics")]

@@ -1,5 +1,5 @@
-//! Leases: a node charges chunks of a subject's budget in the store, and admits calls from these
-//! chunks in memory.
+//! Leases: a node charges chunks of a limit in the store, and admits calls from these chunks in
+//! memory.
 //!
 //! The store charges a chunk before the node uses the chunk. So leases admit no more than the
 //! limit, regardless of failures of nodes, clocks and the network. `docs/design.md` has the exact
@@ -14,7 +14,7 @@
 //! | [`grant`] | the calls to the store that charge and return chunks |
 //! | [`keeper`] | the tasks that make the calls of [`grant`] |
 //! | [`pass`] | the path to the store of a call that no chunk admits |
-//! | [`barrier`] | the return of chunks before a call that needs the whole budget |
+//! | [`barrier`] | the return of chunks before a call that needs the whole remaining amount |
 //! | [`refused`] | the search for the cause of a refusal, and the decision to send the call again |
 //! | [`in_flight`] | the calls that a barrier or a refused caller waits for |
 //! | [`meter`], [`stats`] | the counters of leases, and their public form |
@@ -48,7 +48,8 @@ use self::pass::{pass, pass_many};
 use self::table::StoreCall;
 use crate::{Answer, Call, Clock, Decision, Error, Policy, Store, SystemClock, Timestamp};
 
-/// A store that admits calls from leased chunks of another store's budgets: see [`Lease`].
+/// A store that admits calls in memory, from chunks that its inner store has granted: see
+/// [`Lease`].
 ///
 /// Clones are cheap and share the leases. When the last clone is dropped within a Tokio runtime, a
 /// task returns the unspent costs of all chunks. [`close`](Self::close) also returns the unspent
@@ -57,12 +58,12 @@ pub struct LeasedStore<S, C = SystemClock> {
     owner: Arc<Owner<S, C>>,
 }
 
-/// The part of a `LeasedStore` that its clones share, but not the tasks. When the last clone is
-/// dropped, the `Owner` is dropped too, and ends the leases.
+/// An `Owner` ends the leases when it is dropped. All clones of a `LeasedStore` share one `Owner`,
+/// and the tasks have no reference to it. So it is dropped with the last clone.
 struct Owner<S, C> {
     keeper: Arc<Keeper<S, C>>,
-    /// Ends the leases. The field is a function pointer, because `drop` has no bounds on `S` and
-    /// `C`.
+    /// Ends the leases. This field is a function pointer, because `drop` cannot have the bounds on
+    /// `S` and `C` that are needed to end the leases.
     close: fn(&Arc<Keeper<S, C>>),
 }
 
@@ -85,7 +86,7 @@ impl<C: Clock> Lease<C> {
 }
 
 impl<S, C> LeasedStore<S, C> {
-    /// Returns the inner store. The inner store counts the whole cost in chunks as used.
+    /// Returns the inner store. The inner store counts the whole cost of a chunk as used.
     ///
     /// There is no `into_inner`, because the clones and the tasks of this store share the inner
     /// store. To keep access to the inner store, create the leases around a clone or an `Arc` of
@@ -143,9 +144,9 @@ impl<S: Store + 'static, C: Clock + 'static> Store for LeasedStore<S, C> {
         self.inner().ready()
     }
 
-    /// Returns `None` for a call that a chunk answers, because this call is not sent to the store.
-    /// Also returns `None` for a call before which chunks are possibly returned. In a batch, the
-    /// other calls would wait for the return too.
+    /// Returns `None` for a call that a chunk admits, because this call is not sent to the store.
+    /// Also returns `None` for a call before which the node possibly returns chunks, because the
+    /// other calls of its batch would wait for the return too.
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
         let keeper = &self.owner.keeper;
         let is_answered_alone = if is_plain_acquire(call) {

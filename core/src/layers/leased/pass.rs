@@ -52,9 +52,10 @@ fn send<'a, S: Store + 'static, C: Clock + 'static>(
     }
 }
 
-/// Sends a call to the store if its answer depends on the whole remaining budget. If the store has
-/// enough for the whole cost, the chunks stay on this node, so that a small share of such calls
-/// does not switch leases off.
+/// Sends a call whose answer depends on the whole remaining amount, such as an acquire up to. If
+/// the node has chunks of the call's states, first sends a peek. If the peek shows that the store
+/// would admit the whole cost, the chunks stay on this node. If not, the node returns the chunks
+/// before it sends the call.
 async fn send_if_enough<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     sent: StoreCall<'_>,
@@ -71,8 +72,8 @@ async fn send_if_enough<S: Store + 'static, C: Clock + 'static>(
             return send_after_barrier(keeper, call).await;
         }
     }
-    // Other callers possibly use the budget after the peek. If the store then refuses the call, it
-    // is sent again.
+    // After the peek, other callers possibly use the remaining amount. If the store then refuses
+    // this call, `send` returns the chunks and sends the call again.
     send(keeper, sent).await
 }
 
@@ -92,8 +93,8 @@ pub(super) fn pass_many<'a, S: Store + 'static, C: Clock + 'static>(
     let hasher = &keeper.table.hasher;
     // The decision of a chunk on each call, or `None` for a call that is sent to the store.
     let mut local: Vec<Option<Decision>> = Vec::with_capacity(calls.len());
-    // A call that shares a state with an earlier call to the store is sent to the store too, so
-    // that the store executes both calls in their order.
+    // If a call shares a state with an earlier call of the batch that is sent to the store, this
+    // call is sent too, so that the store executes both calls in their order.
     let (mut all_sent, mut sent_states) = (vec![], HashSet::with_hasher(hasher.clone()));
     for call in calls {
         let states = state_keys(call.charges, hasher);
@@ -133,8 +134,8 @@ async fn send_many<S: Store + 'static, C: Clock + 'static>(
     let calls: Vec<_> = all_sent.iter().map(|sent| sent.call).collect();
     let mut pauses = Vec::new();
     for call in &calls {
-        // The layer sends no peek before a batch, because the peek would not see the charges of
-        // earlier calls of the batch.
+        // No peek is sent before a batch, because the peek would not see the charges of earlier
+        // calls of the batch.
         if Barrier::before(call) != Barrier::None {
             pauses.push(return_chunks(keeper, call).await);
         }

@@ -12,23 +12,23 @@ use super::todo::Todo;
 use crate::layers::generations::Keys;
 use crate::{Call, Clock, Decision, Error, Operation, Outcome, Store};
 
-/// The maximum number of times that a refused acquire is sent again. Once suffices, unless chunks
-/// for other callers are fetched or returned at the same time.
+/// The maximum number of times that a refused acquire is sent again. One retry is enough if no
+/// chunks for other callers are fetched or returned during the retry.
 pub(super) const MAX_RETRIES: usize = 3;
 
 pub(super) enum Cause {
     /// A chunk that is being fetched from the store or returned to the store.
     InFlight,
-    /// The unspent cost in the chunks of these states on this node.
+    /// The unspent cost in chunks that this node has for these states.
     Chunks(Keys),
-    /// Chunks that were returned after the call was sent.
+    /// Chunks of this node that were returned after the call was sent.
     Returned,
 }
 
 /// Returns the final answer to an acquire, and records the answer. As long as chunks of this node
 /// are the cause of a refusal, admits the acquire from these chunks or sends the acquire again.
 ///
-/// `settled` is the number of settlements that had ended before the call was sent.
+/// `settled` is the number of settlements of this node that had ended before the call was sent.
 pub(super) async fn resolve<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     sent: StoreCall<'_>,
@@ -53,8 +53,8 @@ pub(super) async fn resolve<S: Store + 'static, C: Clock + 'static>(
                     answer = Ok(decision);
                     break;
                 }
-                // No chunk is fetched for a while, because another chunk would cause refusals
-                // again.
+                // The leases fetch no chunk for a while, because a further chunk would cause
+                // another refusal.
                 let until = now.saturating_add(table.settings.span_micros() / 4);
                 for state in states {
                     table.visit_leases(state, |entry| {
@@ -76,8 +76,8 @@ pub(super) async fn resolve<S: Store + 'static, C: Clock + 'static>(
     answer
 }
 
-/// Returns the cause of a refusal if the cause is in the chunks of this node. This is the case if,
-/// without the chunks of its state, each refused charge would possibly be admitted.
+/// Returns the cause of a refusal if chunks of this node have possibly caused it. Returns `None` if
+/// the answer is not a refusal, or if the store would refuse a charge even without these chunks.
 pub(super) fn cause<S: Store + 'static, C: Clock + 'static>(
     keeper: &Keeper<S, C>,
     call: &Call<'_>,
@@ -100,7 +100,8 @@ pub(super) fn cause<S: Store + 'static, C: Clock + 'static>(
         }
         let state = state_key(&charge, &table.hasher);
         // A chunk is first fetched, then used in its lease, and then in flight to the store. The
-        // reads follow this order, so that they also find a chunk that moves on between two reads.
+        // reads follow this order, so that they also find a chunk that a task returns between two
+        // reads.
         let (mut is_fetching, mut unspent) = (false, 0_u64);
         table.visit_leases(state, |entry| {
             is_fetching |= entry.is_fetching;
@@ -122,7 +123,8 @@ pub(super) fn cause<S: Store + 'static, C: Clock + 'static>(
     })
 }
 
-/// Returns the minimum cost at which a charge of up to `cost` can be admitted.
+/// Returns the minimum amount that the operation must get: `min` for an acquire up to or a hold up
+/// to, and `cost` for any other operation.
 fn min_cost(operation: Operation, cost: u64) -> u64 {
     match operation {
         Operation::AcquireUpTo { min } | Operation::HoldUpTo { min } => min.min(cost),
@@ -142,8 +144,8 @@ mod tests {
     use crate::time::Wait;
     use crate::{Answer, Charge, Policy, StoreExt, Timestamp, Verdict};
 
-    /// A store that refuses each call. During each of the first `returned` calls, a chunk of the
-    /// state is returned.
+    /// A store that refuses each call. A chunk of the state is returned during each of the first
+    /// `returned` calls.
     #[derive(Debug)]
     struct Refusing {
         table: OnceLock<Arc<LeaseTable>>,

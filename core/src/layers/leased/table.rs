@@ -37,8 +37,8 @@ pub(super) struct LeaseTable {
     heat: Heat,
     shards: Box<[Mutex<Shard>]>,
     max_per_shard: usize,
-    /// The leases of each state. This index and a part of the table (shard) are never locked at the
-    /// same time.
+    /// The ids of the leases of each state. No thread locks this index and a part of the table
+    /// (shard) at the same time.
     by_state: Mutex<HashMap<u64, LeaseIds, RandomState>>,
     len: AtomicUsize,
     numbers: AtomicU64,
@@ -54,11 +54,12 @@ struct Shard {
     passed: u64,
 }
 
-/// An acquire for which a lease possibly begins, after the store has admitted the acquire.
+/// An acquire that is sent to the store. If the store admits it, a lease for such acquires possibly
+/// begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     hash: u64,
-    /// Whether the acquire has a lease, and was also made within the last span.
+    /// Whether the acquire has a lease whose previous call was within the last span.
     is_leased: bool,
 }
 
@@ -89,9 +90,9 @@ impl LeaseTable {
     }
 
     pub(super) fn len(&self) -> usize {
-        // The number of leases is read with sequential consistency, like the pauses of fetches. So
-        // either a call that pauses a state finds the lease of the state, or the fetch of this
-        // lease finds the pause.
+        // The number of leases and the counts of pauses are read with sequential consistency. So
+        // either a call that pauses a state finds the lease of the state, or the lease finds the
+        // pause before it fetches a chunk.
         self.len.load(Ordering::SeqCst)
     }
 
@@ -111,8 +112,8 @@ impl LeaseTable {
         self.shards.iter().map(|shard| lock(shard).passed).sum()
     }
 
-    /// Returns the decision of a chunk on an acquire, or the candidate for a lease that the store
-    /// must decide.
+    /// Returns the decision if a chunk admits the acquire. If not, returns the [`Candidate`] for
+    /// the call to the store.
     #[inline]
     pub(super) fn admit(
         &self,
@@ -219,9 +220,9 @@ impl LeaseTable {
         is_hot: bool,
         now: u64,
     ) -> Option<Arc<Fetch>> {
-        // The pause is read under the lock of the part of the table. A call pauses its states
-        // before it takes this lock. So either the fetch finds the pause, or the call finds the
-        // fetch.
+        // This method checks for pauses under the lock of the lease's part of the table. A call
+        // that pauses states first counts the pause, and then looks for fetches under the same
+        // lock. So either this check finds the pause, or the call finds the fetch.
         if self.in_flight.is_paused(&entry.states) {
             return None;
         }
@@ -230,9 +231,9 @@ impl LeaseTable {
         Some(entry.start_fetch(number, costs))
     }
 
-    /// Adds a lease for these charges, unless the table already has such a lease. Returns `true` if
-    /// the table then has such a lease. If the table is full, the new lease replaces an unused
-    /// lease, and the chunks of the unused lease are added to `todo`.
+    /// Adds a lease for these charges if the table has none. Returns `true` if the table then has a
+    /// lease for them. If the table is full, the new lease replaces an unused lease, and the chunks
+    /// of the unused lease are added to `todo`.
     fn ensure_lease(&self, hash: u64, charges: Charges<'_>, now: u64, todo: &mut Todo) -> bool {
         let span_micros = self.settings.span_micros();
         {
@@ -247,16 +248,16 @@ impl LeaseTable {
         let id = LeaseId { hash, serial: self.numbers.fetch_add(1, Ordering::Relaxed) };
         let (states, in_flight) = (state_keys(charges, &self.hasher), Arc::clone(&self.in_flight));
         let entry = Entry::new(id, charges, states, in_flight, now);
-        // The lease is added to the index first. As soon as the lease is in the table, a caller can
-        // fetch a chunk for the lease, and an operation on a state of the lease must find this
-        // chunk.
+        // The lease is added to the index `by_state` before it is added to the table. As soon as it
+        // is in the table, a caller can fetch a chunk for it. Operations on a state of the lease
+        // find this chunk by the index.
         self.add_to_index(&entry);
         let mut shard = self.shard(hash);
         let has_room = shard.entries.len() < self.max_per_shard;
         let idle = if has_room { None } else { shard.idle(now, span_micros) };
         let exists = shard.entries.contains_key(&hash);
-        // `close` sets the flag of a closed table before it empties the table, so the flag is read
-        // under the lock.
+        // `close` sets `is_closed` before it takes this lock to remove the leases. The flag is read
+        // here under the same lock, so no lease is added after `close` has removed the leases.
         let is_closed = self.is_closed();
         if exists || is_closed || !has_room && idle.is_none() {
             drop(shard);
@@ -283,7 +284,8 @@ impl LeaseTable {
         }
     }
 
-    /// Removes a lease from the index, after the caller has removed it from the table.
+    /// Removes a lease from the index `by_state`, after the caller has removed the lease from the
+    /// table.
     fn remove_from_index(&self, entry: &Entry) {
         self.len.fetch_sub(1, Ordering::AcqRel);
         let mut by_state = lock(&self.by_state);
@@ -326,8 +328,8 @@ impl LeaseTable {
     }
 
     /// Removes a lease that has no chunk and was not used for a span. If the lease was used within
-    /// the last span, returns the time at which to call this method again. Returns `None` if this
-    /// task need not call the method again.
+    /// the last span, returns the time at which the task must call this method again. Returns
+    /// `None` if no further call is needed.
     pub(super) fn retire(&self, lease: LeaseId, now: u64) -> Option<u64> {
         let mut shard = self.shard(lease.hash);
         let at = shard.entry(lease)?.watch(now, self.settings.span_micros())?;
@@ -340,8 +342,8 @@ impl LeaseTable {
         None
     }
 
-    /// Removes a chunk that is over. If the chunk has admitted few calls, also removes its lease,
-    /// with the next chunk of the lease.
+    /// Removes a chunk that is over from its lease. If the chunk has admitted few calls, also
+    /// removes the lease, with its next chunk.
     pub(super) fn reap(&self, fetch: &Fetch, now: u64) -> Todo {
         let mut todo = Todo::default();
         let mut shard = self.shard(fetch.lease.hash);
@@ -375,12 +377,11 @@ impl LeaseTable {
         lock(&self.by_state).get(&state).cloned().unwrap_or_default()
     }
 
-    /// Returns `true` if this node has a chunk of one of these states, or is fetching or returning
-    /// one.
+    /// Returns `true` if this node has, fetches or returns a chunk of one of these states.
     pub(super) fn has_chunks_of(&self, states: &[u64]) -> bool {
         states.iter().any(|state| {
-            // A chunk is first in its lease, and then in flight to the store. The checks follow
-            // this order, so that they also find a chunk that leaves its lease between the checks.
+            // A chunk is first in its lease, and then in flight to the store. The two checks follow
+            // this order, so that they also find a chunk that leaves its lease between them.
             let mut has_chunks = false;
             self.visit_leases(*state, |entry| has_chunks |= entry.has_chunks());
             has_chunks || self.in_flight.is_settling(*state)

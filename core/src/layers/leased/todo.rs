@@ -41,8 +41,8 @@ pub(super) struct Unspent {
     pub(super) fetch: Arc<Fetch>,
     used: PerCharge<u64>,
     pub(super) cost: u64,
-    /// The settlement counts as in flight until this field is dropped. Refused callers wait until
-    /// then.
+    /// Counts the settlement as in flight until this field is dropped. A caller waits until then if
+    /// the store has refused its acquire.
     _settlement: Settlement,
 }
 
@@ -57,7 +57,8 @@ impl Unspent {
         Self { fetch: Arc::clone(fetch), used: used.collect(), cost, _settlement }
     }
 
-    /// Returns the charges of the hold at the costs that calls have used, for the settlement.
+    /// Returns the charges of the settlement: the charges of the hold, each with the cost that
+    /// calls have used.
     pub(super) fn charges(&self) -> PerCharge<Charge<'_>> {
         self.fetch.charges().zip(&self.used).map(|(charge, used)| charge.cost(*used)).collect()
     }

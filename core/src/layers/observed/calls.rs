@@ -1,4 +1,4 @@
-//! The calls of one observation, and their answers.
+//! The calls that the layer observes together (one call or a batch), and their answers.
 
 use crate::{Call, Decision, Error};
 

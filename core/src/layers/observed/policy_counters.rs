@@ -14,10 +14,10 @@ const SLOTS: usize = 2 * MAX_POLICIES;
 #[derive(Debug)]
 pub(super) struct PolicyTable {
     slots: Box<[OnceLock<Box<PolicyCounters>>]>,
-    /// The number of used slots. An insertion locks this number, and a look-up locks nothing.
+    /// The number of used slots. An insertion locks this mutex, and a look-up locks nothing.
     used: Mutex<usize>,
-    /// The counters of all policies that have no slot: one element for enforced policies, and one
-    /// for shadows.
+    /// The counters of all policies that have no slot: the first element is for enforced policies,
+    /// and the second for shadows.
     overflow: [OnceLock<PolicyCounters>; 2],
 }
 
@@ -69,7 +69,8 @@ impl PolicyTable {
     #[cold]
     fn add(&self, policy: &Policy) -> &PolicyCounters {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread has possibly inserted the policy since the look-up.
+        // Another thread has possibly inserted the policy after the look-up of this thread, so this
+        // thread repeats the look-up under the lock.
         if let Some(counters) = self.find(policy) {
             return counters;
         }
@@ -105,8 +106,7 @@ impl PolicyCounters {
         }
     }
 
-    /// Returns the counters for holds. If several policies share the counters, `policy` can be any
-    /// of them.
+    /// Returns the counters for holds. `policy` is a policy that uses these counters.
     pub(super) fn holds(&self, policy: &Policy) -> &HoldCounters {
         self.holds.get_or_init(|| {
             let shadow = if policy.is_shadow() { "true" } else { "false" };
@@ -124,8 +124,9 @@ impl PolicyCounters {
             && *self.name == *policy.name()
     }
 
-    /// Counts a verdict of a call. `is_admitted` is `true` if the whole call was admitted. In a
-    /// refused call, a policy that allows its charge has charged nothing.
+    /// Counts a verdict of a call. `is_admitted` is `true` if the whole call was admitted. If not,
+    /// a policy that allows its charge has charged nothing, so the verdict is counted as
+    /// `other-denied`.
     pub(super) fn count(&self, verdict: &Verdict, is_admitted: bool) {
         match verdict.outcome() {
             Outcome::Allowed if !is_admitted => self.other_denied.increment(1),
@@ -171,7 +172,7 @@ mod tests {
         assert_eq!(used, MAX_POLICIES);
         let (one, other) = (policy(MAX_POLICIES + 1), policy(MAX_POLICIES + 2));
         assert!(std::ptr::eq(policies.counters(&one), policies.counters(&other)));
-        // Shadows have separate counters, because they never refuse.
+        // A shadow does not share these counters, because it never refuses.
         assert!(!std::ptr::eq(policies.counters(&one), policies.counters(&other.shadow())));
     }
 

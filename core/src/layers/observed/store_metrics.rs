@@ -11,8 +11,8 @@ use crate::decision::held_of;
 use crate::telemetry::names;
 use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation};
 
-/// The number of rows of metrics for single calls, and the index of the row for batches. The row of
-/// an operation is the index of the operation.
+/// The index of the metrics for batches. The metrics for single calls have the index of their
+/// operation.
 const BATCH: usize = Operation::NAMES.len();
 
 /// The number of values of the label `operation`. The last value is `batch`. For a batch, only the
@@ -56,8 +56,8 @@ impl StaticMetrics {
         let degraded = |answer: usize, reason: usize| {
             let (answer, reason) = (DegradedAnswer::ALL[answer], ErrorKind::ALL[reason]);
             if reason.is_invalid_request() {
-                // The error for an invalid request always remains an error, so it is never the
-                // reason of a degraded decision.
+                // A failed call with an invalid request always gets an error, so this kind of error
+                // is never the reason of a degraded decision.
                 return Counter::noop();
             }
             let (answer, reason) = (answer.as_str(), reason.as_str());
@@ -82,7 +82,7 @@ impl StoreMetrics {
         self.static_metrics.get_or_init(StaticMetrics::register)
     }
 
-    /// Counts an error of the store, including an error of a request for the store's time.
+    /// Counts an error that the store returned for a call, or for a request for the store's time.
     pub(super) fn count_error(&self, error: &Error) {
         increment(&self.static_metrics().errors, error.kind() as usize);
     }
@@ -135,7 +135,8 @@ impl StoreMetrics {
     }
 }
 
-/// `index` is the position of an error's kind in `ErrorKind::ALL`.
+/// Increments the counter of an error's kind. `index` is the position of the kind in
+/// `ErrorKind::ALL`.
 fn increment(counters: &[Counter], index: usize) {
     if let Some(counter) = counters.get(index) {
         counter.increment(1);
@@ -201,7 +202,8 @@ mod tests {
         for (index, answer) in DegradedAnswer::ALL.into_iter().enumerate() {
             assert_eq!(answer as usize, index, "{answer:?}");
         }
-        // If a kind is missing in these matches or in `ALL`, this test does not compile, or fails.
+        // These matches have no wildcard. So if a new variant is missing here, this test does not
+        // compile.
         assert!(ErrorKind::ALL.iter().all(|kind| match kind {
             ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::ReadOnly | ErrorKind::Busy =>
                 true,

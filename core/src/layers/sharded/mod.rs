@@ -19,14 +19,14 @@ use routed_call::{RoutedCall, SubCall, has_shards, no_answer};
 /// one place does not need this layer, and does not split limits.
 ///
 /// * Policies with equal numbers of shards use the same shard in a call. So a call for several such
-///   policies still concerns one slot of the cluster.
-/// * If requests are allowed to use any shard, requests are routed round robin, from a random
-///   start. If a shard refuses a request, the request is sent to a second shard. There is no second
-///   try if another policy also refuses, or if no share admits the cost. A refusal charges nothing,
-///   so nothing must be refunded.
-/// * A refund is sent to the shard of the subject. If requests are allowed to use any shard, the
-///   refund is sent to the shard of the last request of this client. If that shard has charged less
-///   than the refund, the shard refunds only the charged amount.
+///   policies still needs only one slot of the cluster.
+/// * If requests can use any shard, they are routed round robin, from a random start. If a shard
+///   refuses a request, the layer sends the request to a second shard. There is no second attempt
+///   if a policy without another shard also refuses, or if the cost is above each share. A refusal
+///   charges nothing, so nothing must be refunded.
+/// * If each subject has one shard, a refund is sent to this shard. If requests can use any shard,
+///   a refund is sent to the shard of the last request of this client. If that shard has charged
+///   less than the refund, it refunds only the charged amount.
 /// * A reset or a block is sent to all shards of a split limit, in one call for each shard.
 /// * A reservation is possible only if each subject has one shard.
 ///
@@ -118,7 +118,8 @@ async fn send(
     requests
         .iter()
         .map(|(routed, parts)| {
-            // All answers of the call are removed from `answers`, even if one of them is an error.
+            // All answers to the sub-calls of this call are removed from `answers`, even if one of
+            // them is an error. If some stayed in `answers`, the next call would get them.
             let answers: Vec<_> = answers.by_ref().take(parts.len()).collect();
             let decisions = answers.into_iter().collect::<Result<Vec<Decision>, _>>()?;
             routed.answer(parts, decisions)
@@ -147,8 +148,8 @@ impl<S: Store> Layer<S> for ShardedLayer {
         Answer::later(self.decide_each(inner, calls))
     }
 
-    /// Returns `None` for a call to a policy with shards, because its node is known only when the
-    /// call is routed.
+    /// Returns `None` for a call to a policy with shards, because the layer chooses the shard, and
+    /// so the node, only when it sends the call.
     fn batch_group(&self, inner: &S, call: &Call<'_>) -> Option<u64> {
         if has_shards(call) { None } else { inner.batch_group(call) }
     }

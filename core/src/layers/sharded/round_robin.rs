@@ -10,9 +10,9 @@ const COUNTERS: usize = 1024;
 
 /// Counts the requests of each key, from a random start.
 ///
-/// Two keys can use the same counter. Then each key replaces the counter of the other key and
-/// starts at a random turn, so that the requests of both keys are routed at random. A request is
-/// possibly refused too early, but never too much is admitted.
+/// Two keys can have the same counter. Then a request of one key overwrites the counter of the
+/// other key, and the other key starts again at a random turn. So the requests of both keys are
+/// routed at random. A request is possibly refused too early, but never too much is admitted.
 pub(super) struct RoundRobin {
     /// The counters. The upper half of a counter is a part of the hash of its key, and the lower
     /// half is the next turn of the key.
@@ -31,9 +31,9 @@ impl RoundRobin {
         Self { counters, hasher: RandomState::new() }
     }
 
-    /// Returns one key for all charges of a call. With a counter for each policy, calls with a
-    /// common policy would share the turns of this policy. Then one kind of call would possibly get
-    /// only even turns.
+    /// Returns one key for all charges of a call. If each policy had its own key, two kinds of
+    /// calls with a common policy would share the turns of this policy. If these calls alternated,
+    /// one kind would get only even turns, and so possibly only every second shard.
     pub(super) fn key<'a>(&self, charges: impl Iterator<Item = Charge<'a>>) -> Key {
         let mut hasher = self.hasher.build_hasher();
         for charge in charges {
@@ -67,7 +67,8 @@ impl RoundRobin {
         if word >> 32 == tag(key) {
             return low_half(word);
         }
-        // The random start depends on the counter that is replaced, so that each start differs.
+        // The random start is a hash of the key and of the overwritten counter, so that each start
+        // differs.
         low_half(self.hasher.hash_one((key.0, word)))
     }
 
@@ -77,8 +78,8 @@ impl RoundRobin {
     }
 }
 
-/// Returns the part of the key's hash that a counter contains. It is never 0, because 0 is the tag
-/// of an unused counter.
+/// Returns the part of the key's hash that a counter contains. It is never 0, because an unused
+/// counter contains 0.
 fn tag(Key(hash): Key) -> u64 {
     hash >> 32 | 1
 }
@@ -125,8 +126,8 @@ mod tests {
     fn colliding_keys_restart_at_random() {
         let turns = RoundRobin::new();
         let (alice, bob) = (Key(7 << 32 | 5), Key(9 << 32 | 5));
-        // If the keys shared the turns of the counter, one key would always get odd turns, and the
-        // other key even turns.
+        // Two keys with one counter must not share its turns. Otherwise one key would always get
+        // odd turns, and the other key even turns.
         let odd =
             (0..64).filter(|_| turns.next_turn(bob) % 2 + turns.next_turn(alice) % 2 == 1).count();
         assert!((10..54).contains(&odd), "{odd} of 64");

@@ -16,14 +16,14 @@ type List<T> = SmallVec<[T; 4]>;
 #[derive(Debug)]
 pub(super) struct RoutedCall<'a> {
     call: Call<'a>,
-    /// The pick for each number of shards. Policies with the same number of shards share a pick, so
-    /// that their states are in one slot of the cluster.
+    /// The picked shards, for each number of shards. Policies with the same number of shards use
+    /// the same pick, so that their states are in one slot of the cluster.
     picks: List<(u32, ShardPick)>,
 }
 
 impl<'a> RoutedCall<'a> {
-    /// Returns an error if the call is not valid, or if a reset or a block of several shards has an
-    /// id.
+    /// Picks the shards for a call. Returns an error if the call is not valid, or if a reset or a
+    /// block of several shards has an id.
     pub(super) fn new(call: Call<'a>, turns: &RoundRobin) -> Result<Self, Error> {
         call.check()?;
         let changes_all = matches!(
@@ -47,7 +47,8 @@ impl<'a> RoutedCall<'a> {
         let key = turns.key(anywhere());
         let turn = match call.operation {
             Operation::Acquire | Operation::Charge => turns.next_turn(key),
-            // A refund uses the turn of the last charge.
+            // A refund uses the turn of the last charge, so that it is sent to the shard of this
+            // charge.
             Operation::Refund | Operation::Undo { .. } => turns.peek_turn(key).wrapping_sub(1),
             _ => turns.peek_turn(key),
         };
@@ -145,8 +146,8 @@ impl<'a> RoutedCall<'a> {
         SubCall { charges: charges.collect(), indices: (0..self.call.charges.len()).collect() }
     }
 
-    /// Returns a sub-call for each shard. The first sub-call also contains the charges to policies
-    /// without split limits.
+    /// Returns a sub-call for each shard, for a reset or a block. The first sub-call also contains
+    /// the charges to policies without split limits.
     fn everywhere(&self) -> Vec<SubCall<'a>> {
         let mut parts = vec![];
         for (index, charge) in self.call.charges.iter().enumerate() {
@@ -180,15 +181,15 @@ impl SubCall<'_> {
     }
 }
 
-/// Returns the better one of the answers of two shards. If the second shard has charged something,
-/// this is its answer. Otherwise, this is the refusal that ends earlier.
+/// Returns the better of the answers of two shards. If the second shard has charged something,
+/// returns the second answer. If not, returns the refusal that ends earlier.
 pub(super) fn better(first: Decision, second: Decision) -> Decision {
     let ends = |refusal: &Decision| refusal.retry_after().unwrap_or(Duration::MAX);
     if has_no_charge(&second) && ends(&first) <= ends(&second) { first } else { second }
 }
 
-/// Returns `true` if the call has charged nothing. A call of shadows is admitted even if all
-/// shadows deny, and then nothing is charged.
+/// Returns `true` if the call has charged nothing. If all policies of a call are shadows, the call
+/// is admitted even if all of them deny, and then nothing is charged.
 fn has_no_charge(decision: &Decision) -> bool {
     decision.is_denied() || decision.verdicts().iter().all(is_denial)
 }
@@ -216,7 +217,7 @@ fn shard_count(policy: &Policy) -> u32 {
 
 fn weights_with_room(call: &Call<'_>, charge: &Charge<'_>) -> ShardWeights {
     let cost = match call.operation {
-        // This operation charges beyond the limit, so no share refuses it.
+        // `Operation::Charge` charges beyond the limit, so no share refuses it.
         Operation::Charge => 0,
         _ => call.charges.total_cost_for(charge),
     };

@@ -2,8 +2,9 @@
 
 use crate::split_mix::nth_split_mix;
 
-/// The number of shares to choose from, and the whole limit. If several limits are charged
-/// together, each field is the minimum over these limits.
+/// The data from which shards are picked: the number of shares that are not smaller than the cost,
+/// and the whole limit. If a request charges several limits, each number is the minimum over these
+/// limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardWeights {
     shares: u64,
@@ -11,7 +12,7 @@ pub struct ShardWeights {
 }
 
 impl ShardWeights {
-    /// Creates the weights of the first `shares` shares of a limit, which are its largest shares.
+    /// Creates the data to pick one of the `shares` largest shares of a limit.
     #[must_use]
     pub fn new(shares: usize, limit: u64) -> Self {
         Self { shares: u64::try_from(shares).unwrap_or(u64::MAX), limit }
@@ -36,11 +37,13 @@ pub struct ShardPick {
 impl ShardPick {
     /// Picks the shards for a turn of round-robin routing.
     ///
-    /// Consecutive turns visit all shards in a circle. The shares of a limit differ by at most one.
-    /// In each round over the whole limit, the larger shares are visited once more than the others,
-    /// so that a single client is never refused too early. Clients begin at random turns. The
-    /// second shard is pseudo-random, and always the same for the same turn. So a peek has the same
-    /// result as the next acquire.
+    /// The shares of a limit differ by at most one. For example, a limit of 11 over 10 shards has
+    /// one share of 2 and nine shares of 1. Consecutive turns visit all shards in a circle, from a
+    /// random start. In 11 turns (the whole limit), they visit the larger share twice, and each
+    /// other share once. So a single client is never refused too early.
+    ///
+    /// The shard for the second attempt is pseudo-random, and always the same for the same turn, so
+    /// a peek has the same result as the next acquire.
     ///
     /// ```
     /// use tidegate_core::no_semver::{ShardPick, ShardWeights};
@@ -52,8 +55,8 @@ impl ShardPick {
     /// ```
     #[must_use]
     pub fn new(turn: u32, ShardWeights { shares, limit }: ShardWeights) -> Self {
-        // If the cost exceeds all shares, `shares` is 0. Then the request is sent to the largest
-        // share, which refuses the request.
+        // `shares` counts the shares that admit the cost. If even the largest share is too small,
+        // `shares` is 0. Then the request is sent to the largest share, which refuses it.
         let (shares, limit) = (shares.max(1), limit.max(1));
         let first = u64::from(turn) % limit % shares;
         let second = (shares > 1).then(|| {

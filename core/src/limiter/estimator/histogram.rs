@@ -1,25 +1,27 @@
-//! A histogram of costs, in buckets of equal relative width.
+//! A histogram of costs. Each cost below 16 has its own bucket. For larger costs, the width of a
+//! bucket is at most 1/8 of the costs in the bucket.
 
 use crate::Share;
 
-/// The number of bits that select a bucket within a power of two, which has `2^SUB_BITS` buckets.
-/// The upper bound of a bucket is less than 1/8 above each cost in the bucket.
+/// The number of buckets per power of two is `2^SUB_BITS`. For example, the costs from 64 to 127
+/// are counted in 8 buckets of width 8. So the upper bound of a bucket is less than 1/8 above each
+/// cost in the bucket.
 const SUB_BITS: u32 = 3;
 
 /// The number of buckets: one for each cost below 16, and 8 for each of the 60 powers of two from
 /// 2^4 to 2^63.
 const BUCKETS: usize = 16 + 60 * (1 << SUB_BITS);
 
-/// The weight of a new observation. It is a power of two, so that the weight of a single
-/// observation is halved exactly four times before it is zero. With a weight of 1, a rare cost
-/// would have no weight after the first halving, and the estimate would be too low.
+/// The weight of a new observation. It is a power of two, so that it can be halved exactly four
+/// times: 16, 8, 4, 2, 1. With a weight of 1, a rare cost would have no weight after the first
+/// halving, and the estimate would be too low.
 const UNIT: u32 = 16;
 
-/// The maximum half-life. It bounds the sum of the weights, which is at most
-/// `UNIT*half_life*(1+1/2+1/4+…)`. This sum fits in 32 bits.
+/// The maximum half-life. With this half-life, the sum of the weights is at most `UNIT *
+/// MAX_HALF_LIFE * (1 + 1/2 + 1/4 + …)` = 2^31, which fits in 32 bits.
 pub(super) const MAX_HALF_LIFE: u32 = 1 << 26;
 
-/// A histogram of costs. All weights are halved after each further `half_life` costs.
+/// A histogram of costs. After every `half_life` observed costs, all weights are halved.
 #[derive(Debug)]
 pub(super) struct Histogram {
     weights: Box<[u32; BUCKETS]>,
@@ -58,12 +60,12 @@ impl Histogram {
         }
     }
 
-    /// Returns the upper bound of a bucket. It is the first bucket at which the cumulated weight
-    /// reaches `share` of the sum of all weights.
+    /// Returns the upper bound of the lowest bucket that has, together with all lower buckets, at
+    /// least `share` of the total weight.
     pub(super) fn quantile(&self, share: Share) -> u64 {
         let max_above = share.rest_of(self.total);
         let mut above = 0;
-        // The search skips one power of two at a time, because most powers of two have no weight.
+        // The search skips whole powers of two, because most powers of two have no weight.
         for (octave, weights) in self.weights.chunks(1 << SUB_BITS).enumerate().rev() {
             let sum: u32 = weights.iter().sum();
             if above + sum <= max_above {
@@ -127,7 +129,7 @@ mod tests {
     #[test]
     fn the_weights_fit_with_the_maximum_half_life() {
         let mut histogram = Histogram::new(MAX_HALF_LIFE);
-        // Each iteration observes the same cost for one half-life.
+        // Each iteration has the effect of `MAX_HALF_LIFE` observations of the cost 7.
         for _ in 0..40 {
             histogram.until_halved = 0;
             histogram.observe(7, MAX_HALF_LIFE);

@@ -1,4 +1,4 @@
-//! Estimates of costs, learned from past costs.
+//! An estimator, which learns the costs of requests from the costs of past requests.
 
 mod histogram;
 
@@ -15,10 +15,10 @@ const MAX_KEY: usize = 256;
 /// charges little more than the actual cost.
 ///
 /// Requests are grouped by keys, such as a model, a route or a class of users. The application
-/// chooses a percentage, for example 90 %. For each key, this percentage of the requests costs at
-/// most the estimate. If a request costs more than its estimate, the difference is
-/// [charged](crate::Operation::Settle) when the hold is settled. With a higher percentage, fewer
-/// requests exceed their estimate, but the holds are larger.
+/// chooses a share of the requests, for example 9/10. For each key, this share of the requests
+/// costs at most the estimate. If a request costs more than its estimate, the settlement of the
+/// hold [charges](crate::Operation::Settle) the difference. With a larger share, fewer requests
+/// exceed their estimate, but the holds are larger.
 ///
 /// ```
 /// use tidegate_core::{Estimator, Share};
@@ -40,23 +40,22 @@ const MAX_KEY: usize = 256;
 /// # Accuracy
 ///
 /// * Costs are counted in buckets. The upper bound of each bucket is less than 1/8 above the upper
-///   bound of the previous bucket. Costs below 16 are counted exactly. By weight, at least the
-///   chosen share of the observed costs is at or below the estimate. The estimate is less than 1/8
-///   above the lowest cost with this property.
-/// * When [`half_life`](Self::half_life) costs of a key were observed, the weights of all observed
-///   costs are halved. If the costs of the requests change, the earlier costs have at most half of
-///   the weight after two half-lives. After five half-lives (1,000 requests by default), they have
-///   at most 1/16 of the weight. With a share of 9/10, the estimate is then within the new costs,
-///   and covers at least 89 % of them.
-/// * The estimates are deterministic. The same observations in the same order give the same
-///   estimates.
+///   bound of the previous bucket. Costs below 16 are counted exactly. With a share of 9/10, at
+///   least 9/10 of the weight of all observed costs is at or below the estimate. The estimate is
+///   less than 1/8 above the lowest cost with this property.
+/// * After every [`half_life`](Self::half_life) observed costs of a key, the weights of these and
+///   all earlier costs are halved. If the costs of the requests change, the earlier costs have at
+///   most half of the total weight after two half-lives, and at most 1/16 after five half-lives
+///   (1,000 requests by default). With a share of 9/10, the estimate then covers at least 89 % of
+///   the new costs, and is in their range.
+/// * The same observations in the same order give the same estimates.
 ///
 /// # Memory
 ///
-/// Each observed key needs about 2 KiB, and the length of the key, which is at most 256 bytes.
-/// There are at most [`max_keys`](Self::max_keys) keys, which need 2.4 MB by default. All further
-/// keys, and longer keys, share one estimate. Do not let clients choose keys, because a client
-/// could use all of the keys.
+/// Each key needs about 2 KiB, and the length of the key. At most [`max_keys`](Self::max_keys) keys
+/// have their own estimate, and need 2.4 MB by default. All further keys, and all keys longer than
+/// 256 bytes, share one estimate. Do not let clients choose keys, because one client could use all
+/// of the keys.
 ///
 /// Threads share an estimator by reference. An access locks the map of keys for reading, and locks
 /// the histogram of its key. Both locks are held for less than a microsecond, and never during a
@@ -69,15 +68,16 @@ pub struct Estimator {
     min_observations: u32,
     half_life: u32,
     keys: RwLock<HashMap<Box<[u8]>, Mutex<Histogram>>>,
-    /// The costs of all keys without their own histogram. Such a key is too long, or came after
-    /// `max_keys` other keys.
+    /// The costs of all keys without their own histogram. Such a key is too long, or was observed
+    /// when `max_keys` other keys had a histogram.
     others: Mutex<Histogram>,
 }
 
 impl Estimator {
-    /// Creates an estimator whose estimates cover `share` of the requests, such as 9/10. The
-    /// estimate for a key is `default` until [enough](Self::min_observations) costs of the key were
-    /// observed. A high default is safe, because a settlement refunds the difference.
+    /// Creates an estimator. For each key, at least `share` of the requests, such as 9/10, cost at
+    /// most the estimate. The estimate for a key is `default` until
+    /// [enough](Self::min_observations) costs of the key were observed. A high default is safe,
+    /// because a settlement refunds the difference.
     #[must_use]
     pub fn new(share: Share, default: u64) -> Self {
         let half_life = 200;
@@ -98,26 +98,28 @@ impl Estimator {
         Self { max_keys, ..self }
     }
 
-    /// Sets the minimum number of observations of a key, which is at least 1. With fewer
-    /// observations, the estimate for the key is the default. The default minimum is 30. A share of
-    /// 99/100 needs some hundreds of observations for a good estimate.
+    /// Sets the minimum number of observations of a key, which is at least 1 and by default 30. If
+    /// a key has fewer observations than this minimum, its estimate is the default estimate. A
+    /// share of 99/100 needs some hundreds of observations for a good estimate.
     #[must_use]
     pub fn min_observations(self, observations: u32) -> Self {
         Self { min_observations: observations.max(1), ..self }
     }
 
     /// Sets the half-life: the number of observations of a key after which their weights are
-    /// halved. The half-life is from 1 to 2^26, and 200 by default. An estimate is based on about
-    /// one to two half-lives.
+    /// halved. The half-life is from 1 to 2^26, and 200 by default. An estimate depends mainly on
+    /// the observations of the last one or two half-lives.
     #[must_use]
     pub fn half_life(self, observations: u32) -> Self {
         let half_life = observations.clamp(1, MAX_HALF_LIFE);
-        // The histogram has observed nothing yet, so its replacement loses nothing.
+        // No cost was observed before the settings are complete, so the replacement of `others`
+        // loses nothing.
         Self { half_life, others: Mutex::new(Histogram::new(half_life)), ..self }
     }
 
-    /// Returns the expected cost of a request with this key. The result is at most `max`, such as
-    /// the maximum that the request itself states. It is at least 1, even if `max` is 0.
+    /// Returns the expected cost of a request with this key. The result is at most `max`, for
+    /// example the maximum number of tokens that the request asks for. It is at least 1, even if
+    /// `max` is 0.
     #[must_use]
     pub fn estimate(&self, key: &(impl AsRef<[u8]> + ?Sized), max: u64) -> u64 {
         self.learned(key.as_ref()).unwrap_or(self.default).min(max).max(1)
@@ -151,8 +153,8 @@ impl Estimator {
         drop(keys);
         if has_room {
             let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-            // Since this thread read the map, another thread possibly inserted this key, or filled
-            // the map.
+            // After this thread unlocked the map, another thread possibly inserted this key, or
+            // filled the map. So this thread checks both again.
             if keys.contains_key(key) || self.has_room_for(key, keys.len()) {
                 let new = || Mutex::new(Histogram::new(self.half_life));
                 let histogram = keys.entry(key.into()).or_insert_with(new);
@@ -167,8 +169,8 @@ impl Estimator {
     }
 }
 
-/// Locks a histogram, even if another thread has panicked while it held the lock. The histogram is
-/// still consistent, because no code between two of its changes can panic.
+/// Locks a histogram, even if another thread panicked while it held the lock. The histogram is
+/// consistent after a panic, because the code that changes several of its fields cannot panic.
 fn lock(histogram: &Mutex<Histogram>) -> MutexGuard<'_, Histogram> {
     histogram.lock().unwrap_or_else(PoisonError::into_inner)
 }

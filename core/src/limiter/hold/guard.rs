@@ -18,7 +18,7 @@ use crate::store::Store;
 /// The maximum duration of a task that settles the hold of a dropped guard.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The way in which a dropped [`HoldGuard`] settles its hold.
+/// The action of a dropped [`HoldGuard`] on its hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnDrop {
@@ -72,7 +72,8 @@ struct OpenHold<S> {
     limiter: Limiter<S>,
     ticket: Ticket,
     spent: Vec<Option<u64>>,
-    /// This field counts the guard as open. It is dropped after the hold was settled.
+    /// [`Limiter::guards_settled`] waits until this value is dropped, which is after the hold was
+    /// settled.
     _counted: CountedGuard,
 }
 
@@ -132,8 +133,8 @@ impl<S: Store + 'static> HoldGuard<S> {
         mut self,
         costs: impl IntoIterator<Item = (&'n str, u64)>,
     ) -> Result<Settlement, Error> {
-        // `open` is cleared only after the call, so that `drop` settles the hold if the caller is
-        // cancelled during the call.
+        // `open` is cleared only after the call. So if the caller is cancelled during the call,
+        // `drop` settles the hold.
         let answer = match &self.open {
             Some(open) => open.limiter.settle(&open.ticket, costs).await,
             None => Err(Error::new(ErrorKind::UnknownHold, "the guard has settled its hold")),
@@ -150,8 +151,9 @@ impl<S: Store + 'static> HoldGuard<S> {
 }
 
 impl<S: Store + 'static> OpenHold<S> {
-    /// Returns the cost of each policy: the reported cost, or the result of `default` for the held
-    /// amount. If `default` returns `None`, the policy is omitted.
+    /// Returns the name and the cost of each policy. The cost is the reported cost, or if there is
+    /// none, the result of `default` for the held amount. If this result is `None`, the policy is
+    /// omitted.
     fn costs<'o>(
         &'o self,
         default: impl Fn(u64) -> Option<u64> + 'o,
@@ -178,8 +180,8 @@ impl<S: Store + 'static> Drop for HoldGuard<S> {
         if is_immediate {
             let _guard = self.runtime.enter();
             let mut settle = pin!(settle);
-            // A destructor cannot return the error. The held amounts then stay charged, as
-            // documented.
+            // A destructor cannot return an error of the settlement. After an error, the held
+            // amounts stay charged, as documented.
             let _ = settle.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         } else {
             self.runtime.spawn(async move { timeout(SETTLE_TIMEOUT, settle).await });

@@ -51,16 +51,17 @@ impl<S> Limiter<S> {
     /// ```
     pub async fn guards_settled(&self) {
         let mut count = self.shared.guard_count.0.subscribe();
-        // The wait cannot fail, because the limiter owns the sender of the channel.
+        // The wait fails only if the sender of the channel is dropped, and the limiter owns this
+        // sender.
         let _ = count.wait_for(|&count| count == 0).await;
     }
 
     /// Counts a guard before the guard is created, so that [`guards_settled`](Self::guards_settled)
     /// waits for this guard too.
     ///
-    /// A layer that makes holds for its requests counts the guard before the layer sends the hold.
-    /// If the caller is cancelled while the hold is in flight, a task can then still create the
-    /// guard and settle the hold before the program ends.
+    /// A layer that makes holds for its requests calls this method before it sends a hold. If the
+    /// caller is cancelled while the hold is in flight, a task can then still create the guard and
+    /// settle the hold before the program ends.
     pub fn counted_guard(&self) -> CountedGuard {
         self.shared.guard_count.count()
     }

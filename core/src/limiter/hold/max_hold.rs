@@ -9,9 +9,9 @@ impl Call<'_> {
     ///
     /// A store does not check the maximum hold. If a call exceeds the maximum, a
     /// [`Limiter`](crate::Limiter) sends a peek of the same charges instead of the hold, and
-    /// answers with the [refusal](Self::max_hold_refusal). [`Operation::HoldUpTo`] never exceeds
-    /// the maximum, because the limiter first lowers its costs [to the
-    /// maximum](Charge::within_max_hold).
+    /// returns the [refusal](Self::max_hold_refusal). An [`Operation::HoldUpTo`] never exceeds the
+    /// maximum, because the limiter lowers its costs [to the maximum](Charge::within_max_hold)
+    /// before it sends the call.
     #[must_use]
     pub fn exceeds_max_hold(&self) -> bool {
         let denies = |charge: Charge<'_>| charge.exceeds_max_hold() && !charge.policy.is_shadow();

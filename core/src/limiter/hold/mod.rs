@@ -89,7 +89,8 @@ async fn hold<S: Store>(
     };
     let call = Call::with_charges(operation, charges).with_id(id);
     let decision = if call.exceeds_max_hold() {
-        // The store does not check this call, because the store gets a peek instead.
+        // The limiter checks the call itself, because the store receives a peek instead of this
+        // call.
         call.check()?;
         let peek = Call::with_charges(Operation::Peek, charges);
         call.max_hold_refusal(&limiter.store().decide(peek).await?)
@@ -115,13 +116,13 @@ impl<S: Store> Limiter<S> {
     /// again, the store returns the same answer. The settlement uses the policies of the ticket,
     /// even if the policies of this limiter were changed after the hold.
     ///
-    /// If the hold was admitted without the store, during an outage, the store possibly does not
-    /// know the hold. Then the costs are [charged](Operation::Charge) once, under the id of the
+    /// During an outage, a hold can be admitted without the store. If the store does not know such
+    /// a hold, the settlement [charges](Operation::Charge) the costs once, under the id of the
     /// hold.
     ///
     /// # Errors
     ///
-    /// Nothing is charged or refunded in each of these cases:
+    /// Returns one of these errors. In each case, nothing is charged or refunded:
     ///
     /// * [`ErrorKind::AlreadySettled`]: the hold was settled at other costs. The source of the
     ///   error contains these costs.
@@ -137,8 +138,10 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Settlement, Error> {
         let charges = ticket.charges_at(costs, |charge| charge.held)?;
         match self.send(Operation::Settle, ticket, &charges).await {
-            // The id is already used if an earlier settlement has charged the costs. The store then
-            // returns the answer to the earlier charge.
+            // The store does not know a hold that was admitted without it, so it answers the first
+            // settlement with `UnknownHold`. The charge below uses the id of the hold. So a
+            // repeated settlement fails with `IdReused`, and the repeated charge then returns the
+            // stored answer.
             Err(error)
                 if ticket.is_degraded()
                     && matches!(error.kind(), ErrorKind::UnknownHold | ErrorKind::IdReused) =>
@@ -152,13 +155,14 @@ impl<S: Store> Limiter<S> {
 
     /// Reports the total costs so far, while the work continues. The store charges the part of the
     /// costs that exceeds the held amount, and refunds nothing yet. If no cost is given for a
-    /// policy, or if its total is below an earlier total, its state does not change.
+    /// policy, or if the given cost is below an earlier total, the state of this policy does not
+    /// change.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`settle`](Self::settle), with one exception. If the hold was admitted
-    /// without the store and the store does not know the hold, the method returns no error. Nothing
-    /// is charged until the hold is settled.
+    /// Returns the errors of [`settle`](Self::settle), with one exception: if the hold was admitted
+    /// without the store and the store does not know it, the method returns no error. Nothing is
+    /// then charged until the hold is settled.
     pub async fn settle_so_far<'n>(
         &self,
         ticket: &Ticket,
@@ -182,8 +186,8 @@ impl<S: Store> Limiter<S> {
         Ok(Settlement::new(decision, &charges))
     }
 
-    /// Postpones the time at which the hold lapses to `ttl` from now. If the hold lapses later than
-    /// that, the call changes nothing.
+    /// Prolongs the hold, so that it lapses after `ttl`, counted from now. If the hold already
+    /// lapses later than that, the call changes nothing.
     ///
     /// # Errors
     ///
@@ -200,8 +204,8 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Sends an operation on a hold. If the hold was admitted without the store and the store does
-    /// not know it, sends a peek instead.
+    /// Sends an operation on a hold. If the store does not know the hold because it was admitted
+    /// without the store, sends a peek instead.
     async fn send_or_peek(
         &self,
         operation: Operation,

@@ -41,8 +41,9 @@ impl Settlement {
         Self { decision, charges }
     }
 
-    /// Creates the answer from the decision on a charge that was sent instead of a settlement: see
-    /// [`Operation::Charge`](crate::Operation::Charge).
+    /// Creates the answer from the decision on a charge. A limiter sends a
+    /// [charge](crate::Operation::Charge) instead of a settlement if the hold was admitted without
+    /// the store.
     pub(super) fn from_charge(decision: Decision, charges: &[Charge<'_>]) -> Self {
         let charges = settled_charges(&decision, charges, |_| true);
         Self { decision, charges }
@@ -57,9 +58,8 @@ impl Settlement {
     }
 
     /// Returns `true` if [`given_back`](Self::given_back) is less than the full difference, because
-    /// the hold was out of reach in the policy's log. A hold is out of reach if the log has 128 or
-    /// more newer records. Then the estimate stays charged until its window ends. To avoid this,
-    /// give the policy a [grain](crate::SlidingLog::grain) of at least 1/126 of its window.
+    /// the hold was out of reach in a sliding log. Its estimate then stays charged until its window
+    /// ends. [`Decision::is_out_of_reach`] explains how to avoid this.
     #[must_use]
     pub fn is_out_of_reach(&self, policy: &str) -> bool {
         self.charges_to(policy).any(|charge| charge.is_out_of_reach)
@@ -68,8 +68,9 @@ impl Settlement {
     /// Returns the amount that the settlement charged for a policy. This is the part of the actual
     /// cost that exceeds the held amount and was not charged before by
     /// [`settle_so_far`](crate::Limiter::settle_so_far). If the hold lapsed and was
-    /// [refunded](crate::Policy::refund_lapsed), the amount includes the used part of the hold. If
-    /// several charges of the hold have the policy, the method returns the sum of their amounts.
+    /// [refunded](crate::Policy::refund_lapsed), the settlement also charges the used part of the
+    /// hold. If several charges of the hold have the policy, the method returns the sum of their
+    /// amounts.
     #[must_use]
     pub fn charged(&self, policy: &str) -> u64 {
         self.charges_to(policy).map(|charge| charge.charged).fold(0, u64::saturating_add)

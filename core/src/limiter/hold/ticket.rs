@@ -140,15 +140,14 @@ impl Ticket {
     }
 
     /// Returns the held amount of each charge, with the name of the charge's policy. The held
-    /// amount is the cost, or the amount of [`hold_up_to`](crate::Request::hold_up_to). It is 0 for
-    /// a check-only charge.
+    /// amount is the cost of the charge, or the amount that
+    /// [`hold_up_to`](crate::Request::hold_up_to) acquired. It is 0 for a check-only charge.
     pub fn held(&self) -> impl Iterator<Item = (&str, u64)> {
         self.charges.iter().map(|charge| (charge.charge.policy().name(), charge.held))
     }
 
     /// Returns `true` if the hold was admitted without the store. The store possibly does not know
-    /// such a hold. In that case the costs are [charged](crate::Operation::Charge) when the hold is
-    /// settled.
+    /// such a hold. In that case, a settlement [charges](crate::Operation::Charge) the costs.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.is_degraded
@@ -158,8 +157,8 @@ impl Ticket {
         CallId::new(&self.id, self.ttl)
     }
 
-    /// Returns the charges of the hold at new costs. The cost of a charge is the cost that `costs`
-    /// gives for its policy, or else the result of `default`.
+    /// Returns the charges of the hold at new costs. If `costs` contains a cost for the policy of a
+    /// charge, the charge has this cost. If not, its cost is the result of `default`.
     pub(super) fn charges_at<'t, 'n>(
         &'t self,
         costs: impl IntoIterator<Item = (&'n str, u64)>,

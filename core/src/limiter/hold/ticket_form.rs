@@ -13,7 +13,7 @@ const VERSION: u32 = 1;
 
 /// The fields of a serialized [`Ticket`].
 ///
-/// Programs of an earlier release write this form without the field `v`, and ignore `v` when they
+/// Programs of an earlier release write tickets without the field `v`, and ignore `v` when they
 /// read a ticket. A ticket without `v` is therefore read as version 1. So old and new processes can
 /// settle each other's holds while a fleet is updated.
 #[derive(Serialize, Deserialize)]

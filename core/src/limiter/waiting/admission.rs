@@ -14,8 +14,8 @@ use crate::policy::format_duration;
 ///
 /// # How a caller waits
 ///
-/// Waiting needs the feature `tokio`, and a Tokio runtime with its timer. The way in which a caller
-/// waits depends on the policies of the request:
+/// Waiting needs the feature `tokio`, and a Tokio runtime with its timer. The policies of the
+/// request determine how a caller waits:
 ///
 /// | policies | wait |
 /// |---|---|
@@ -24,70 +24,76 @@ use crate::policy::format_duration;
 ///
 /// # Buckets: a queue in the store
 ///
-/// The store gives out places in the order of the calls, across all processes that share the store.
+/// The store assigns places in the order of the calls, across all processes that share the store.
 /// Each request sends one call and does not poll. The wait starts when the store's answer arrives,
-/// so that no caller proceeds before its time by the store's clock. A caller proceeds late by the
-/// latency of the answer plus the resolution of Tokio's timer, which is a millisecond or two.
+/// so that no caller proceeds before the time of its place by the store's clock. A caller proceeds
+/// late by the latency of the answer plus the resolution of Tokio's timer, which is a millisecond
+/// or two.
 ///
-/// Let `B` be the burst and `R` the rate of a bucket. By the reserved times, at most `B + R·t` is
-/// admitted in any interval `t`. By wall-clock time, at most `B + R·(t + d)` is admitted, where `d`
-/// is the maximum delay of a caller.
+/// Let `B` be the burst and `R` the rate of a bucket. If each caller proceeded exactly at the time
+/// of its place, at most `B + R·t` would be admitted in any interval `t`. Because a caller proceeds
+/// late by up to `d`, at most `B + R·(t + d)` is admitted.
 ///
 /// # Windows: retries
 ///
 /// A window has no places that a caller could reserve, so waiting callers have no order. Each
 /// caller waits for `retry_after` plus a random time, the jitter, and then retries. The jitter is
-/// at most an eighth of `retry_after`, and at most a second. A retry is refused only if another
-/// caller was admitted first. So the number of retries of a caller is at most one more than the
-/// number of other callers that are admitted during its wait. If `retry_after` exceeds the rest of
+/// at most an eighth of `retry_after`, and at most a second. If `retry_after` exceeds the rest of
 /// the caller's maximum wait, the caller gets the refusal immediately.
 ///
-/// A policy with [`block_for`](crate::Policy::block_for) blocks callers that retry too early. So
-/// waiting is of little use with such a policy.
+/// A retry is refused only if another caller was admitted first. So if `n` other callers are
+/// admitted during the wait of a caller, this caller sends at most `n + 1` retries.
+///
+/// A policy with [`block_for`](crate::Policy::block_for) blocks a subject after a denial, so that
+/// callers wait until the block ends. So waiting is of little use with such a policy.
 ///
 /// # Bounds
 ///
 /// The duration of a wait is bounded by [`Limiter::max_wait`](crate::Limiter::max_wait), or by the
 /// duration that the caller gives. The number of waiting callers is bounded by
-/// [`Limiter::max_waiters`](crate::Limiter::max_waiters). If this many callers wait, another caller
-/// that would have to wait gets [`ErrorKind::TooManyWaiters`], and nothing is reserved or charged.
-/// Requests that need not wait are still admitted.
+/// [`Limiter::max_waiters`](crate::Limiter::max_waiters). If this many callers wait and a further
+/// caller would have to wait, this caller gets [`ErrorKind::TooManyWaiters`], and nothing is
+/// reserved or charged. Requests that need not wait are still admitted.
 ///
 /// # Cancellation
 ///
-/// If the future of a waiting caller is dropped, its charge is refunded:
+/// If the future of a waiting caller is dropped, the charge of the caller is refunded:
 ///
-/// * **Before the time of its place**, the place is refunded. If the store answers immediately, the
-///   drop sends the refund. Otherwise a task sends the refund, on the runtime in which the wait
-///   began. The next caller then waits as if the place had never been reserved. Callers that
-///   already wait for later places keep their times. If waits of a total cost `C` were cancelled
-///   before these callers, up to `B + R·t + C` can be admitted in an interval `t`. But never more
-///   than `B + R·t` is admitted from the time at which the bucket was full.
-/// * **While the call is in flight**, the caller does not know whether the call charged anything. A
-///   task completes the call and refunds the charge. The bucket refills tokens between the charge
-///   and the refund, and cannot distinguish these tokens from the refund. A burst can therefore be
-///   larger by this refill, which is at most the cost. (If a fixed window ended between the charge
-///   and the refund, a burst can be larger by at most the cost.)
+/// * **Before the time of its place**, a cancelled caller loses its place, and the place is
+///   refunded. If the store answers immediately, the drop of the future sends the refund. Otherwise
+///   a task sends the refund, on the runtime in which the wait began. The next caller then waits as
+///   if the place had never been reserved. Callers that already wait for later places keep their
+///   times. So if waits with a total cost of `C` are cancelled, a bucket with burst `B` and rate
+///   `R` can admit up to `B + R·t + C` in an interval `t`. If the bucket is full at the start of
+///   the interval, it admits at most `B + R·t`.
+/// * **While the call is in flight**, a cancelled caller does not know whether the store has
+///   charged the request. A task completes the call and refunds the charge. It refunds the whole
+///   cost, although the bucket has possibly refilled a part of the charge before the refund. So a
+///   burst can be larger by this part. (If a fixed window ended between the charge and the refund,
+///   a burst can be larger by at most the cost.)
 ///
-/// If a request has several policies, the refund is exact for the policy with the longest wait. The
-/// wait of another policy is possibly already over. Then the charge of that policy is refunded as
-/// if the call had been in flight.
+/// If a request has several policies, the refund is exact for the policy with the longest wait. For
+/// another policy, the time of the place has possibly already come. The refund for that policy then
+/// has the same inaccuracy as a refund while the call is in flight.
 ///
 /// A cancelled wait has at most one task for its refund. The task ends when the store has answered,
-/// or after ten seconds. In three cases the place stays reserved and is not used: the refund fails,
+/// or after ten seconds.
+///
+/// In three cases the place of a cancelled caller stays reserved and is not used: the refund fails,
 /// the runtime ends before the refund is sent, or the **process dies**. The loss is at most the
 /// cost of the waiting callers. So it is at most the refill during the longest of their waits.
 ///
 /// # When the store fails
 ///
-/// An error of the store is returned unchanged. **The call is not sent again**, so that each
-/// request is charged at most once. If only the answer was lost, the place stays reserved, as after
-/// the death of the process.
+/// The limiter returns an error of the store unchanged. **It does not send the call again**, so
+/// that each request is charged at most once. If the store reserved a place and only its answer was
+/// lost, the place stays reserved and is not used.
 ///
-/// A degraded decision is returned. A request that failed open does not wait. A request that failed
-/// closed is refused immediately. If a fallback store reserves a place, the caller waits for this
-/// place. If that wait is cancelled, the place is not refunded. The reason is that the inner store
-/// possibly decides again at that time, and would refund a charge that it never made.
+/// The limiter also returns degraded decisions. A request that failed open does not wait. A request
+/// that failed closed is refused immediately. If a fallback store reserves a place, the caller
+/// waits for this place. If that wait is cancelled, the place is not refunded, because the refund
+/// would possibly reach the inner store. The inner store would then refund a charge that it never
+/// made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admission(Decision);
 

@@ -59,9 +59,9 @@ impl<S: Store + 'static> DetachedRequest<S> {
     }
 
     /// Refunds the charges of `decision`. If the store answers immediately, this method itself
-    /// sends the refund. Otherwise a task sends the refund.
+    /// sends the refund. Otherwise a task sends it.
     pub(super) fn refund(mut self, decision: &Decision) {
-        // A shadow that denied its charge charged nothing.
+        // A charge that a shadow denied was not made, so it is not refunded.
         let mut outcomes = decision.verdicts().iter().map(Verdict::outcome);
         self.charges.retain(|_| outcomes.next() == Some(Outcome::Allowed));
 
@@ -72,7 +72,8 @@ impl<S: Store + 'static> DetachedRequest<S> {
             let answer = self.limiter.store().decide(call);
             if let Err(answer) = answer.into_ready() {
                 skip_first_poll().await;
-                // A destructor cannot return the error. The cost then stays charged, as documented.
+                // A destructor cannot return an error of the refund. After an error, the cost stays
+                // charged, as documented.
                 let _ = timeout(CLEANUP_TIMEOUT, answer).await;
             }
         });
@@ -82,10 +83,11 @@ impl<S: Store + 'static> DetachedRequest<S> {
     }
 }
 
-/// Returns a future that is pending on its first poll.
+/// Returns a future that is pending on its first poll, and ready on its second poll.
 ///
-/// The first poll happens in a destructor. If a destructor runs while the runtime shuts down,
-/// creating a timer panics. So the timer must be created after the first poll.
+/// [`DetachedRequest::refund`] can run in a destructor while the runtime shuts down. A new timer
+/// panics during the shutdown. So `refund` polls its future once, and the future creates its timer
+/// only after this poll, in a task.
 async fn skip_first_poll() {
     let mut is_first = true;
     poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
@@ -133,11 +135,11 @@ impl<S: Store> Drop for PendingCall<S> {
     }
 }
 
-/// Returns `true` if the decision is from the store itself, so that the store can refund the
-/// charge.
+/// Returns `true` if the store itself admitted the call, so that a refund reaches the store that
+/// made the charge.
 ///
-/// The charge of a fallback store is not refunded. The reason is that the inner store possibly
-/// answers again, and would refund a charge that it never made.
+/// A charge that a fallback store made is not refunded. The inner store possibly answers again, and
+/// would then refund a charge that it never made.
 pub(super) fn is_in_store(decision: &Decision) -> bool {
     decision.is_allowed() && decision.degraded().is_none()
 }

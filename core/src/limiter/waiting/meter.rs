@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 #[cfg(feature = "metrics")]
 use crate::telemetry::names;
 
-/// The gauges for one limiter: the number of its waiting callers, and the maximum of this number.
-/// The gauges include the limiter until this value is dropped.
+/// The two gauges of waiting callers: one shows their number, and the other shows the maximum of
+/// this number. Each gauge is a sum over all limiters. When this value is dropped, the maximum of
+/// its limiter is subtracted from the second gauge.
 #[derive(Debug, Default)]
 pub(super) struct WaitersMeter {
     #[cfg(feature = "metrics")]
@@ -22,7 +23,7 @@ struct WaitersGauges {
     max: u32,
 }
 
-/// A waiting caller. The gauge counts the caller until this value is dropped.
+/// A waiting caller. The gauge of waiting callers includes this caller until this value is dropped.
 #[must_use = "the caller is counted until this value is dropped"]
 #[derive(Debug)]
 pub(super) struct CountedWaiter {

@@ -34,8 +34,8 @@ impl<S: Store + 'static> Limiter<S> {
     /// Sets the maximum number of callers that wait at the same time, on this limiter and its
     /// clones together. The default is 1024.
     ///
-    /// A caller that charges only buckets counts as waiting from its call until its admission. The
-    /// reason is that the limiter does not know before the call whether the caller must wait.
+    /// A caller that charges only buckets counts as waiting from its call until its admission,
+    /// because before the call the limiter does not know whether the caller must wait.
     #[must_use]
     pub fn max_waiters(mut self, waiters: usize) -> Self {
         self.wait_limits.max_waiters = waiters;
@@ -52,7 +52,7 @@ impl<S: Store + 'static> Limiter<S> {
     /// [`max_wait`](Self::max_wait).
     ///
     /// Code after `until_ready(…).await?` runs only if the request was admitted. If the wait would
-    /// be too long, or would never end, this method returns an error.
+    /// be longer than the maximum or would never end, this method returns an error.
     /// [`acquire_within`](Request::acquire_within) instead returns a refusal as a [`Decision`].
     ///
     /// # Errors
@@ -92,10 +92,10 @@ async_operations! {
     /// Waits until the request is admitted. The wait is at most `max_wait`. Needs the feature
     /// `tokio`.
     ///
-    /// [`Decision::wait`] returns the duration of the wait. If `max_wait` is not long enough, the
-    /// decision is a refusal. The limiter returns the refusal as soon as it knows that `max_wait`
-    /// is not long enough. If the future is dropped, the charge of the request is refunded. See
-    /// [`Admission`].
+    /// [`Decision::wait`] returns the duration of the wait. If the request cannot be admitted
+    /// within `max_wait`, the decision is a refusal. The limiter returns this refusal as soon as it
+    /// knows that the wait would be too long. If the future is dropped, the charge of the request
+    /// is refunded. See [`Admission`].
     ///
     /// # Errors
     ///
@@ -159,8 +159,8 @@ async fn acquire_within<S: Store + 'static>(
 }
 
 /// Copies a request, so that the copy can be moved into tasks. Returns [`ErrorKind::Unsupported`]
-/// for a request with an id. An id belongs to a single call, but a wait sends several calls, and
-/// refunds the place if the wait is cancelled.
+/// for a request with an id. The reason is that an id belongs to a single call, but a wait can send
+/// several calls, such as retries or a refund.
 fn detach<S: Store + 'static>(
     limiter: &Limiter<S>,
     charges: Charges<'_>,

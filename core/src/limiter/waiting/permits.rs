@@ -36,8 +36,7 @@ impl Waiters {
     /// `None` if `max` callers already wait.
     pub(crate) fn acquire_permit(&self, max: usize) -> Option<WaiterPermit> {
         let one_more = |count: usize| (count < max).then_some(count + 1);
-        // The memory order is relaxed, because no other memory is published together with the
-        // count.
+        // The memory order is relaxed, because threads share no other data through this counter.
         self.0.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
         Some(WaiterPermit { _counted: self.0.meter.enter(max), waiters: self.clone() })
     }

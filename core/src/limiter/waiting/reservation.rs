@@ -25,7 +25,8 @@ pub(super) async fn acquire<S: Store + 'static>(
     Ok(decision)
 }
 
-/// Acquires without waiting, because too many callers already wait. Reserves no place.
+/// Acquires without a wait and without a reserved place, because too many callers already wait.
+/// Returns an error if the request would have to wait.
 pub(super) async fn acquire_without_waiting<S: Store + 'static>(
     request: DetachedRequest<S>,
     max_wait: Duration,
@@ -43,8 +44,8 @@ pub(super) async fn acquire_without_waiting<S: Store + 'static>(
 struct Reservation<'a, S: Store + 'static> {
     request: Option<DetachedRequest<S>>,
     decision: &'a Decision,
-    /// The time at which the answer to the reservation arrived. By the store's clock, the wait
-    /// began earlier. So a wait that starts at this time never ends too early.
+    /// The time at which the answer to the reservation arrived. The store computed the wait before
+    /// the answer arrived, so a wait that starts at this time never ends too early.
     reserved_at: Instant,
 }
 

@@ -1,4 +1,5 @@
-//! Waiting by retries. Windows and logs need retries, because they cannot reserve a place.
+//! Waiting by retries. A request with a window or a log waits by retries, because the store cannot
+//! reserve a place for it.
 
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use crate::sync::time::{Instant, sleep};
 /// The maximum jitter, which is the random time that is added to `retry_after`.
 const MAX_JITTER: Duration = Duration::from_secs(1);
 
-/// The minimum pause, which is the resolution of Tokio's timers. It also prevents a busy loop if a
-/// store refuses with a wait of zero.
+/// The minimum pause between two acquires, which is the resolution of Tokio's timers. It also
+/// prevents a busy loop if a store refuses with a wait of zero.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
 
 /// Acquires, and retries after each refusal, until `max_wait` has passed.
@@ -56,8 +57,8 @@ fn next_try(refusal: &Decision, time_left: Duration) -> Option<Duration> {
     Some(wait + jitter(spare.min(wait / 8).min(MAX_JITTER)))
 }
 
-/// Returns a random duration up to `max`, so that callers that were refused together do not retry
-/// together.
+/// Returns a random duration up to `max`. Callers that were refused together then retry at
+/// different times.
 fn jitter(max: Duration) -> Duration {
     max.mul_f64(fastrand::f64())
 }

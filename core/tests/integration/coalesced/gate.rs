@@ -1,5 +1,5 @@
-//! A store that answers each call or batch only when the test allows it, in the way that the test
-//! determines.
+//! A store whose answers are controlled by the test. Each call or batch waits until the test lets
+//! it pass, and the test chooses its fate, such as an error.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -8,15 +8,16 @@ use tidegate_core::{Answer, Call, Decision, Error, ErrorKind, ManualClock, Store
 use tidegate_testkit::ModelStore;
 use tokio::sync::{Mutex as Turns, mpsc};
 
-/// The fate of a batch, or of a call that is not batched.
+/// The fate that the test chooses for a batch, or for a call that is not batched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Executed,
-    /// The batch fails before the store writes any state.
+    /// The store does not execute the batch. Each call of the batch gets this error.
     Before(ErrorKind),
-    /// The batch is executed, and the answer is lost.
+    /// The store executes the batch, but the answers are lost. Each call of the batch gets this
+    /// error.
     After(ErrorKind),
-    /// The batch is executed, and the last answer of the batch is missing.
+    /// The store executes the batch, but returns no answer to the last call of the batch.
     OneTooFew,
     Panic,
 }
@@ -24,7 +25,8 @@ pub(crate) enum Fate {
 /// The subject and the cost of a call.
 pub(crate) type Sent = (String, u64);
 
-/// A model store at which calls wait until the test lets them pass. All clones use one model store.
+/// A [`ModelStore`] at which calls wait until the test lets them pass. All clones use one
+/// `ModelStore`.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(Arc<Inner>);
 
@@ -53,7 +55,7 @@ impl Gate {
         }))
     }
 
-    /// Lets one batch pass: the batch in flight, or the next batch if none is in flight.
+    /// Lets the batch in flight pass. If no batch is in flight, lets the next batch pass.
     pub(crate) fn pass(&self, fate: Fate) {
         self.0.fates.send(fate).unwrap();
     }
@@ -63,7 +65,7 @@ impl Gate {
         std::mem::take(&mut self.0.sent.lock().unwrap())
     }
 
-    /// Returns all calls that the store has executed, in order.
+    /// Returns all calls that the store has executed, in the order of execution.
     pub(crate) fn executed(&self) -> Vec<Sent> {
         self.0.executed.lock().unwrap().clone()
     }
@@ -134,7 +136,8 @@ impl Store for Gate {
         self.0.model.now()
     }
 
-    /// Each tenant has its own batch group. Calls of the tenant `alone` are not batched.
+    /// Returns a batch group for each tenant, by the first byte of the tenant. The store does not
+    /// batch calls of the tenant `alone`.
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
         match call.charges.get(0).map_or(&b""[..], |charge| charge.tenant) {
             b"alone" => None,

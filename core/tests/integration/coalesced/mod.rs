@@ -104,7 +104,7 @@ fn a_batch_group_does_not_delay_a_store_that_answers_immediately() {
     let charges = [Charge::new(&policy, "s")];
     let calls = [Call::acquire(&charges)];
     assert!(store.decide(calls[0]).into_ready().unwrap().is_ok());
-    // Without a runtime, a call that waits for a batch would fail.
+    // The test has no runtime. If the call waited for a batch, it would fail.
     let mut answers = store.decide_many(&calls);
     let mut context = Context::from_waker(Waker::noop());
     let Poll::Ready(answers) = Pin::new(&mut answers).poll(&mut context) else {
@@ -162,7 +162,8 @@ fn a_cached_denial_does_not_wait_for_a_batch_and_a_miss_does() {
         assert!(store.decide(Call::acquire(&other)).into_ready().is_err(), "it waits for a batch");
         gate.pass(Fate::Executed);
         assert!(in_flight.await.unwrap().is_allowed());
-        // A look at the cache that finds no denial counts neither as a hit nor as a miss.
+        // The coalescing layer looks for a cached denial before it batches a call, and counts no
+        // miss for this lookup. So the 3 misses are the 3 calls that were sent to the store.
         assert_eq!((stats.hits(), stats.misses()), (1, 3));
     });
 }
@@ -219,8 +220,7 @@ fn a_call_that_is_cancelled_in_flight_does_not_affect_other_callers() {
     crate::run(async {
         let gate = Gate::new();
         let store = gate.clone().coalesced();
-        // In the first case, the cancelled call is sent alone. In the other cases, it is one of the
-        // calls of a batch.
+        // All four calls are in one batch. Each case cancels a different caller of the batch.
         for cancelled in 0..4 {
             let mut calls: Vec<_> =
                 ["a", "b", "c", "d"].map(|subject| call(&store, subject)).into();
@@ -257,7 +257,8 @@ fn a_batch_whose_callers_are_cancelled_delays_no_other_batch() {
     });
 }
 
-/// The future of one caller is neither polled nor dropped. This happens in a loop around `select!`.
+/// A caller is polled once. After that, its future is neither polled nor dropped for a while, as in
+/// a loop around `select!`. Other callers must not wait for this caller.
 #[test]
 fn a_caller_that_is_not_polled_delays_no_other() {
     crate::run(async {
@@ -312,7 +313,8 @@ fn an_error_of_one_call_of_a_batch_affects_only_that_call() {
                 store.decide(Call::new(operation, &charges)).await
             })
         };
-        // The reservation is not supported for this policy, so the call is rejected.
+        // A fixed window supports no reservations, so the layer rejects this call before sending
+        // it.
         assert_eq!(reserves.await.unwrap().unwrap_err().kind(), ErrorKind::Unsupported);
         let (second, third) = (call(&store, "c"), call(&store, "d"));
         gate.pass(Fate::Executed);
@@ -336,7 +338,8 @@ fn batches_are_bounded() {
         }
         let sizes: Vec<_> = gate.sent().iter().map(Vec::len).collect();
         assert_eq!(sizes, [3, 3, 2]);
-        // The bytes of a batch are also bounded. Only two of these large subjects fit into a batch.
+        // A batch also has a maximum number of bytes. Each subject has 400,000 bytes, so only two
+        // calls fit into a batch.
         let store = gate.clone().coalesced();
         let large: Vec<_> =
             (0..4).map(|number| call(&store, &number.to_string().repeat(400_000))).collect();
@@ -361,7 +364,8 @@ fn waiting_calls_are_bounded_and_a_cancelled_call_frees_its_place() {
         let error = call(&store, "d").await.unwrap().unwrap_err();
         assert_eq!(error.to_string(), "too-many-waiters: 2 calls already wait for a batch");
         assert!(error.is_definitely_not_charged());
-        // Calls of another batch group do not count against the maximum.
+        // The call `e` belongs to another batch group, so it does not count against the maximum of
+        // two waiting calls.
         let other = call_for("t", &store, "e", 1);
         settle().await;
         second.abort();
@@ -387,8 +391,8 @@ fn groups_do_not_wait_for_each_other_and_calls_without_a_group_are_not_batched()
             [("x", "a"), ("y", "b"), ("x", "c"), ("alone", "d"), ("alone", "e"), ("y", "f")]
                 .map(|(tenant, subject)| call_for(tenant, &store, subject, 1));
         settle().await;
-        // The calls without a batch group are sent first, because the other calls wait for a task
-        // that sends them.
+        // The tenant `alone` has no batch group, so its callers send the calls `d` and `e`
+        // themselves. The other calls are sent later, by a task for each batch group.
         let sent = gate.sent();
         assert_eq!(subjects(&sent), [vec!["d"], vec!["e"], vec!["a", "c"], vec!["b", "f"]]);
         for _ in 0..4 {

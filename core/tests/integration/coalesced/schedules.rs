@@ -1,5 +1,6 @@
-//! Runs random schedules of callers, cancellations, answers and failures. Each call is executed at
-//! most once and in order, and each caller that is not cancelled gets the answer to its own call.
+//! Runs random schedules of callers, cancellations, answers and failures. The store executes the
+//! calls in the order in which the callers made them, and each call at most once. Each caller that
+//! is not cancelled gets the answer to its own call.
 
 use std::collections::HashMap;
 
@@ -16,9 +17,9 @@ enum Step {
     Call(u8),
     /// Cancels one of the callers.
     Cancel(prop::sample::Index),
-    /// Lets the batch in flight pass, or the next batch.
+    /// Lets the batch in flight pass. If no batch is in flight, lets the next batch pass.
     Pass(Fate),
-    /// Lets the tasks run for some steps.
+    /// Yields this many times, so that other tasks run.
     Yield(usize),
 }
 
@@ -38,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A caller with one call. The cost identifies the call, because each call has another cost.
+/// A caller with one call. The cost identifies the call, because no two calls have the same cost.
 struct Caller {
     subject: String,
     cost: u64,
@@ -71,7 +72,7 @@ async fn run_steps(steps: &[Step], max_batch: usize) -> Result<(), TestCaseError
             }
         }
     }
-    // The gate lets enough batches pass to the store, so all remaining callers must be answered.
+    // The gate now lets all batches pass. So all callers that are not cancelled must get an answer.
     for _ in 0..=callers.len() {
         gate.pass(Fate::Executed);
     }
@@ -95,7 +96,7 @@ async fn check(callers: Vec<Caller>, gate: &Gate) -> Result<(), TestCaseError> {
         "the calls are not in order or not unique: {:?}",
         costs
     );
-    // `remaining_after` contains the remaining amount after each call, by the cost of the call.
+    // `remaining_after` maps the cost of each call to the amount that remains after the call.
     let (mut used, mut remaining_after) = (HashMap::<&str, u64>::new(), HashMap::new());
     for (subject, cost) in &executed {
         let used = used.entry(subject).or_default();

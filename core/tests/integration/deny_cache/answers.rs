@@ -37,7 +37,8 @@ fn a_flood_of_refused_requests_calls_the_store_once_per_retry_after() {
         admitted += usize::from(bench.decide(Operation::Acquire, &charge).is_allowed());
         bench.advance(100);
     }
-    // In each of ten seconds, one call is admitted, and one refused call reaches the store.
+    // In each of the ten seconds, the store admits one call and refuses one call. The cache refuses
+    // all other calls.
     assert_eq!((admitted, bench.calls()), (10, 20));
     let stats = bench.store.stats();
     assert_eq!((stats.hits(), stats.misses(), stats.len()), (99_980, 20, 1));
@@ -76,8 +77,8 @@ fn a_block_is_answered_from_the_cache_until_it_ends_and_then_written_again() {
     assert_eq!(blocked.outcome(), Outcome::Blocked);
     assert_eq!(blocked.blocked_for(), Duration::from_micros(1));
     bench.advance(1);
-    // The block has ended, but the window of an hour has not ended. So the store must write another
-    // block.
+    // The block of 10 µs has ended, but the limit stays used up for an hour. So the store must deny
+    // the call and write another block.
     let verdict = bench.acquire_by(Source::Store, &charge).verdicts()[0];
     assert_eq!((verdict.outcome(), verdict.blocked_for().as_micros()), (Outcome::Denied, 10));
 }
@@ -131,7 +132,7 @@ fn b45_a_changed_limit_takes_effect_immediately() {
     assert!(bench.acquire(&low, 1).is_denied());
     let raised = [Charge::new(&high, "s")];
     assert!(bench.acquire_by(Source::Store, &raised).is_allowed());
-    // For the cache, two equal policies are one policy, even if they were created separately.
+    // The cache treats equal policies as one policy, even if they were parsed separately.
     assert!(bench.acquire(&low, 1).is_denied());
     let same = policy("p: sliding-log 1/1h");
     assert!(bench.acquire_by(Source::Cache, &[Charge::new(&same, "s")]).is_denied());
@@ -196,7 +197,8 @@ fn the_remaining_amount_of_a_fixed_window_is_exact_until_it_ends() {
     assert!(bench.acquire_by(Source::Store, &charge).is_allowed());
 }
 
-/// While one policy refuses for a long time, the state of another policy recovers.
+/// The policy `user` denies for an hour, so the cache answers. When the bucket `ip` has recovered,
+/// the cached answers must report the full remaining amount of `ip`.
 #[test]
 fn a_recovered_state_has_its_full_remaining_amount() {
     let bench = Bench::with(DenyCache::new(), vec![]);
@@ -303,7 +305,7 @@ fn check_only_charges_amounts_and_ids_reach_the_store() {
     let with_id = || crate::run(bench.store.decide(Call::acquire(&charge).with_id(id))).unwrap();
     let first = with_id();
     assert!(first.is_allowed());
-    // The cache keeps this refusal, and 1 unit remains.
+    // The store refuses a cost of 2, because only 1 of 3 remains. The cache stores this refusal.
     assert!(bench.acquire_by(Source::Store, &charge).is_denied());
     assert!(bench.acquire_by(Source::Cache, &charge).is_denied());
 
@@ -314,7 +316,7 @@ fn check_only_charges_amounts_and_ids_reach_the_store() {
     let acquired = bench.decide(Operation::AcquireUpTo { min: 1 }, &charge);
     assert_eq!(acquired.amounts(), [1]);
     assert!(bench.decide(Operation::AcquireUpTo { min: 1 }, &charge).is_denied());
-    // A refund must take effect immediately, and a charge must take effect immediately too.
+    // After a refund or a charge, the next acquire must be decided by the store.
     assert!(bench.acquire_by(Source::Store, &charge).is_denied());
     let _ = bench.decide(Operation::Refund, &charge);
     assert!(bench.acquire_by(Source::Store, &charge).is_allowed());
@@ -337,7 +339,7 @@ fn a_caller_can_query_only_the_cache() {
         assert_eq!(cached.retry_after(), Some(Duration::from_micros(7)));
         assert!(denial.is_denied() && cached.is_denied());
     }
-    // The cache never answers calls of these operations.
+    // The cache never answers a charge, a refund or a reset.
     for operation in [Operation::Charge, Operation::Refund, Operation::Reset] {
         assert_eq!(cached_denial(operation), None);
     }

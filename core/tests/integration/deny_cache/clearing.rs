@@ -1,4 +1,5 @@
-//! B45: a cached refusal ends when any call has possibly changed the state.
+//! Tests against defect B45: a cached refusal must end when any call has possibly changed the
+//! state.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ fn refused(bench: &Bench, bucket: &Policy) {
     assert!(bench.acquire_by(Source::Cache, &charge).is_denied());
 }
 
-/// The operations that can change a state, other than acquires.
+/// Some operations, other than acquires, that can change a state.
 const CHANGES: [Operation; 7] = [
     Operation::Refund,
     Operation::Undo { at: Timestamp::EPOCH },
@@ -144,7 +145,7 @@ fn a_later_charge_extends_the_wait_of_larger_costs() {
     assert!(bench.acquire(&bucket, 1).is_allowed());
     assert_eq!(wait(&bench.acquire_by(Source::Store, &large)), 3);
     assert_eq!(wait(&bench.acquire_by(Source::Cache, &large)), 3);
-    // A charge of zero does not change the wait.
+    // An acquire with a cost of 0 charges nothing, so the refusal stays cached.
     assert!(bench.acquire(&bucket, 0).is_allowed());
     assert_eq!(wait(&bench.acquire_by(Source::Cache, &large)), 3);
 }

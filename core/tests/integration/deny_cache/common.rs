@@ -1,4 +1,5 @@
-//! A deny cache around a store that counts its calls, and that fails as a plan says.
+//! A store with a deny cache, for tests. The inner store counts its calls, and fails according to a
+//! plan.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
 
 pub(crate) type Inner = FaultyStore<Arc<ModelStore>>;
 
-/// A store with a deny cache, the model store inside it, and the clock of both stores.
+/// A store with a deny cache, the [`ModelStore`] inside it, and the clock of both stores.
 pub(crate) struct Bench {
     pub(crate) store: DenyCacheStore<Inner, ManualClock>,
     pub(crate) model: Arc<ModelStore>,
@@ -29,8 +30,8 @@ impl Bench {
         Self::with(DenyCache::new(), vec![])
     }
 
-    /// Creates a bench with a store that fails as `plan` says. Each entry of the plan is for one
-    /// call, in order.
+    /// Creates the stores of a test. The inner store fails according to `plan`: the first fault
+    /// applies to the first call, the second fault to the second call, and so on.
     pub(crate) fn failing(plan: Vec<Fault>) -> Self {
         Self::with(DenyCache::new(), plan)
     }
@@ -73,7 +74,7 @@ impl Bench {
         self.decide(Operation::Acquire, &[Charge::new(policy, "s").cost(cost)])
     }
 
-    /// Makes an acquire, and checks that the answer came from this source.
+    /// Makes an acquire, and checks that the answer comes from `source`.
     pub(crate) fn acquire_by(&self, source: Source, charges: &[Charge<'_>]) -> Decision {
         let before = self.calls();
         let decision = self.decide(Operation::Acquire, charges);

@@ -1,4 +1,5 @@
-//! B46: tests of the memory of the cache, as the cache counts it and as the allocator counts it.
+//! Tests against defect B46: they measure the memory of the cache, as the cache counts it and as
+//! the allocator counts it.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use tidegate_core::{
 
 use super::common::{policy, ready};
 
-/// A store that refuses every call: for an hour at a cost of 1, and for `cost` seconds at a larger
-/// cost.
+/// A store that refuses every call. A refusal has a wait of an hour if the cost is 1, and a wait of
+/// `cost` seconds otherwise.
 #[derive(Debug)]
 struct Refusing;
 
@@ -75,12 +76,11 @@ fn b46_a_million_random_subjects_stay_within_the_bound() {
         }
         assert!((1_500..3_000).contains(&stats.len()), "{stats:?}");
     });
-    // The maximum includes the buffer for subjects and the answers in flight, which belong to the
-    // test.
+    // The test itself allocates up to 8,000 bytes, for its buffer of subjects and for answers.
     let max = u64::try_from(MAX).unwrap() + 8_000;
     assert!(allocated.bytes_max <= max, "{} bytes at once", allocated.bytes_max);
-    // The measured memory is less than the counted memory. All entries share one policy, and the
-    // cache counts the size of the policy once per entry.
+    // All entries share one policy, but the cache counts the size of the policy once per entry. So
+    // the allocated memory is less than the counted memory.
     assert!(allocated.bytes_max > max / 3, "{} bytes at once", allocated.bytes_max);
     assert_eq!(allocated.bytes_current, 0, "all memory is released");
 }
@@ -143,7 +143,8 @@ fn a_subject_that_is_refused_often_is_not_evicted_by_subjects_that_are_refused_o
     for n in 0..20_000_u64 {
         refuse(&store, &log, &random(n).to_le_bytes(), 1);
         let before = stats.hits();
-        // The refusal for the subject `hot` ends sooner than all other refusals.
+        // The refusal of the subject `hot` ends sooner than all other refusals, but is used most
+        // often.
         refuse(&store, &log, b"hot", 2);
         hits += stats.hits() - before;
     }

@@ -34,7 +34,8 @@ fn any_scenario() -> impl Strategy<Value = (Scenario, ClockKind)> {
     })
 }
 
-/// Returns the scenario with callers that often repeat their call.
+/// Replaces random steps by an acquire with the charges of the previous step, so that callers often
+/// repeat a call.
 fn with_repeats(mut scenario: Scenario, again: &[bool]) -> Scenario {
     for (index, again) in (1..scenario.steps.len()).zip(again) {
         if *again {
@@ -72,7 +73,8 @@ fn check_same_except_remaining(
     Ok(())
 }
 
-/// Returns the sum of the costs that a call charges to the state of one of its charges.
+/// Returns the sum of the costs of all charges in a call that use the same state as the charge with
+/// this index.
 fn cost(charges: Charges<'_>, index: usize) -> u64 {
     let charge = charges.get(index).unwrap();
     charges
@@ -120,8 +122,6 @@ proptest! {
                     prop_assert_eq!(exactly_cached.unwrap_err().kind(), error.kind());
                 }
             }
-            // The states in the store with a cache and in the store without a cache must also be
-            // equal.
             let _ = ready(exact.plain.decide(call));
             prop_assert_eq!(usual.cached.inner().snapshot(), usual.plain.snapshot());
             prop_assert_eq!(exact.cached.inner().snapshot(), exact.plain.snapshot());
@@ -164,8 +164,8 @@ proptest! {
         (scenario, clock) in any_scenario(),
         faults in plan(0..STEPS),
     ) {
-        // Delayed calls are replaced by calls with late answers. A delayed call is executed some
-        // time later, which is equivalent to a call of another node.
+        // The test replaces delayed calls by late answers. The store would execute a delayed call
+        // at some later time, like a call of another node, and the cache would not see this call.
         let not_delayed = |fault: Fault| if fault == Fault::Delayed { Fault::Late } else { fault };
         let bench = Bench::failing(faults.into_iter().map(not_delayed).collect());
         let mut trace = Trace::new(&scenario, clock);
@@ -175,7 +175,7 @@ proptest! {
             let call = Call::new(operation, &charges);
             let before = bench.calls();
             let mut answer = std::pin::pin!(bench.store.decide(call));
-            // In this test, callers do not wait for a late answer.
+            // If the answer is late, the test drops the future of the caller.
             let std::task::Poll::Ready(Ok(decision)) = super::common::poll(answer.as_mut()) else {
                 continue;
             };

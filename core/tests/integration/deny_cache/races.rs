@@ -1,4 +1,5 @@
-//! B45 with threads: after a refund has returned, no call is refused from the cache.
+//! Tests against defect B45 with threads: after a refund has returned, the cache must not refuse a
+//! call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

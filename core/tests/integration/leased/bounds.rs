@@ -1,8 +1,8 @@
 //! Checks the bounds of leases over many nodes in virtual time. Links are slow and lose calls,
 //! clocks show any time and run slow or fast, and nodes end without notice.
 //!
-//! An oracle compares the admitted costs with formulas. The oracle does not know leases. It knows
-//! the true time of each admission by a chunk or by the server.
+//! The tests record the true time of each admission, by a chunk or by the server. They compare the
+//! admitted costs with formulas that do not use the code of leases.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +21,7 @@ const DURATION: u64 = 1_000_000;
 struct Scenario {
     seed: u64,
     nodes: u64,
-    /// The maximum deviation of the rate of a node's clock, in parts per million.
+    /// The number of parts per million by which the clock of each node is fast or slow.
     ppm: i64,
     span: Duration,
     hot_after: u32,
@@ -95,12 +95,11 @@ struct Outcome {
     local: u64,
     /// The refunds, each with its true time and its refunded cost.
     refunded: Vec<Admission>,
-    /// The number of windows of one second that the server's clock has begun. After a step back,
-    /// the server stays in its current window until the clock has caught up.
+    /// The number of windows of one second that have begun by the server's clock. If the clock
+    /// steps back, no window begins until the clock has caught up.
     windows: u64,
 }
 
-/// Runs a scenario to its end.
 fn play(scenario: &Scenario, policy: &Policy) -> Outcome {
     crate::run(async {
         let server = Server::new();
@@ -126,7 +125,7 @@ fn play(scenario: &Scenario, policy: &Policy) -> Outcome {
             nodes.push((store, link, killed_at));
         }
         let (last_window, windows) = (Mutex::new(None), Mutex::new(0));
-        // The steps are small, so that the server executes calls in each window of its clock.
+        // A tick is a millisecond. The clock steps and nodes end at whole ticks.
         for tick in 0..DURATION / 1_000 {
             for (_, step) in scenario.steps.iter().filter(|(at, _)| at / 1_000 == tick) {
                 server.clock.step(*step);
@@ -218,7 +217,7 @@ async fn requests(
             }
             Err(later) => {
                 let admitted = later.await.is_ok_and(|decision| decision.is_allowed());
-                // The cost of the refund is at most the cost that was admitted before.
+                // The caller refunds only a cost that the server has admitted before.
                 if admitted
                     && scenario.mixed
                     && call.operation == Operation::Acquire
@@ -235,8 +234,8 @@ fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// Fails if the cost that was admitted between any two requests exceeds `burst + rate · time`. The
-/// rate is per second.
+/// Fails if more than `burst + rate · t` was admitted in any time `t`. `rate` is the refill per
+/// second.
 fn within_curve(admitted: &[Admission], burst: u64, rate: u64) -> Result<(), TestCaseError> {
     // The debt of a bucket with the capacity `burst`, in millionths of a token.
     let (mut debt, mut last) = (0_u128, 0);
@@ -297,16 +296,16 @@ proptest! {
         }
     }
 
-    /// An interval with the length of a window overlaps at most two anchored windows, so the bound
-    /// is `2 · L`.
+    /// With anchored windows, an interval with the length of a window overlaps at most two windows.
+    /// So at most `2 · limit` is admitted in the interval.
     #[test]
     fn never_more_than_the_limit_in_an_anchored_window(scenario in scenarios(), limit in 20..200_u64) {
         let outcome = play(&scenario, &policy(&format!("p: fixed-window {limit}/300ms anchored")));
         within_any(&outcome.admitted, 2 * limit, 300_000)?;
     }
 
-    /// The server's clock steps in both directions. At most the limit is admitted in each window
-    /// that this clock begins.
+    /// If the server's clock steps forwards and back, each window that begins by this clock admits
+    /// at most the limit.
     #[test]
     fn never_more_than_the_limit_when_the_servers_clock_steps(
         scenario in scenarios(), limit in 20..200_u64,
@@ -328,8 +327,8 @@ proptest! {
         }
     }
 
-    /// With leases and the exact policy, a bucket of burst `B` and rate `R` admits at most `B +
-    /// R·t` in any time `t`.
+    /// Under the stricter policy of [`Lease::exact`], a bucket of burst `B` and rate `R` admits at
+    /// most `B + R·t` in any time `t`, even with leases.
     #[test]
     fn a_bucket_under_the_exact_policy_is_not_shifted(scenario in scenarios(), more in 5..200_u64, rate in 50..2_000_u64) {
         let burst = refill_in_span(&scenario, rate) + more;
@@ -341,8 +340,9 @@ proptest! {
         within_curve(&outcome.admitted, burst, rate)?;
     }
 
-    /// With leases, a bucket by intervals of `P` admits at most `B + R·(⌊(t + span)/P⌋ + 1)` in any
-    /// time `t`. Under the exact policy, it admits at most `B + R·(⌊t/P⌋ + 1)`.
+    /// With leases, a bucket by intervals of `P` with burst `B` and refill `R` admits at most
+    /// `B + R·(⌊(t + span)/P⌋ + 1)` in any time `t`. Under the stricter policy of [`Lease::exact`],
+    /// it admits at most `B + R·(⌊t/P⌋ + 1)`.
     #[test]
     fn a_bucket_by_intervals_is_shifted_by_the_span_at_most(scenario in scenarios(), burst in 20..200_u64, refill in 5..60_u64) {
         let period = 100_000;
@@ -363,8 +363,9 @@ proptest! {
         }
     }
 
-    /// With leases, a sliding log of limit `L` and window `W` admits at most `L` in any time of `W
-    /// − span`. Under the exact policy, it admits at most `L` in any time of `W`.
+    /// With leases, a sliding log of limit `L` and window `W` admits at most `L` in any time of
+    /// `W − span`. Under the stricter policy of [`Lease::exact`], it admits at most `L` in any time
+    /// of `W`.
     #[test]
     fn a_log_is_shortened_by_the_span_at_most(scenario in scenarios(), limit in 20..300_u64) {
         let log = policy(&format!("p: sliding-log {limit}/800ms"));
@@ -374,13 +375,13 @@ proptest! {
         within_any(&outcome.admitted, limit, 800_000)?;
     }
 
-    /// The bound is the cost that a sliding counter without leases admits in an interval that is
-    /// longer by the span.
+    /// With leases, a sliding counter admits in any time `t` at most the cost that it admits in
+    /// `t + span` without leases.
     #[test]
     fn a_counter_is_shifted_by_the_span_at_most(scenario in scenarios(), limit in 20..300_u64) {
         let counter = policy(&format!("p: sliding-counter {limit}/200ms"));
-        // An interval with the length of two windows overlaps three windows. Each of these windows
-        // admits the limit.
+        // An interval with the length of two windows overlaps at most three windows. Each window
+        // admits at most the limit.
         for (policy, length) in [
             (counter.clone(), 400_000_u64.saturating_sub(span_micros(&scenario))),
             (scenario.lease().exact(&counter).unwrap(), 400_000),

@@ -1,5 +1,4 @@
-//! Tests of the life of a chunk: a node uses the chunk, fetches the next chunk, and returns the
-//! unspent cost.
+//! Tests of chunks: a node uses a chunk, fetches the next chunk, and returns the unspent cost.
 
 use std::time::Duration;
 
@@ -83,8 +82,8 @@ fn a_subject_with_few_calls_is_not_leased() {
     });
 }
 
-/// The next chunk arrives before the current chunk is used up. So no caller waits after the chunks
-/// have reached the size of the demand.
+/// A node fetches the next chunk while the current chunk still has unspent cost. So if the load is
+/// constant, the chunks grow to the demand, and then no call waits for the store.
 #[test]
 fn no_caller_waits_for_the_next_chunk() {
     crate::run(async {
@@ -123,7 +122,7 @@ fn a_closed_store_returns_its_chunks_and_leases_no_more() {
         load(&store, &policy, 5_000, Duration::from_millis(200)).await;
         let before = store.stats();
         let used = before.local() + before.passed();
-        // A chunk that is in flight at this time is returned too.
+        // `close` also returns a chunk that is in flight.
         store.close().await;
         assert_eq!(remaining(&server, &policy), 1_000_000 - used);
         let holds = server.holds();
@@ -176,7 +175,7 @@ fn chunks_shrink_with_what_remains() {
     });
 }
 
-/// A call of several policies has one chunk for all these policies. The policy with the least
+/// A call with several policies uses one chunk for all these policies. The policy with the least
 /// remaining amount limits the size of the chunk.
 #[test]
 fn several_policies_are_leased_together() {
@@ -229,7 +228,8 @@ fn costs_may_differ_from_call_to_call() {
     });
 }
 
-/// A decision from a chunk reports the amount that remained at the grant, plus the unspent cost.
+/// A decision from a chunk reports as `remaining` the amount that remained in the store when the
+/// chunk was granted, plus the unspent cost of the chunk.
 #[test]
 fn a_local_answer_tells_what_is_known() {
     crate::run(async {
@@ -264,7 +264,8 @@ fn a_chunk_ends_with_its_window() {
             let (store, _) = super::world::node_with(&server, lease, Quality::GOOD, 7, ppm);
             load(&store, &policy, 1_000, Duration::from_millis(50)).await;
             assert!(acquire(&store, &policy, 1).await);
-            // The windows begin at multiples of ten minutes since 1970.
+            // The windows begin at multiples of ten minutes since 1970. The next window begins 400
+            // s after the start of the test.
             let next = 400_000_000 - super::world::micros_since(server.started);
             sleep(Duration::from_micros(next + 1_000)).await;
             let all = [Charge::new(&policy, "s").cost(1_000)];
@@ -274,8 +275,8 @@ fn a_chunk_ends_with_its_window() {
     }
 }
 
-/// With [`Lease::only_marked`], a call is leased exactly if all of its policies are marked. Calls
-/// in a batch follow the same rule.
+/// A policy is marked by the word `leased`. With [`Lease::only_marked`], a call is leased exactly
+/// if all of its policies are marked. Calls in a batch follow the same rule.
 #[test]
 fn only_marked_policies_are_leased() {
     crate::run(async {
@@ -309,8 +310,8 @@ fn only_marked_policies_are_leased() {
     });
 }
 
-/// A node refuses no call of an unmarked policy because of its chunks of a marked policy with the
-/// same state.
+/// A marked and an unmarked policy share a state, and the node has chunks of the marked policy. A
+/// call of the unmarked policy must still get the unspent cost of these chunks.
 #[test]
 fn an_unmarked_policy_gets_the_unspent_cost_of_a_marked_one() {
     crate::run(async {

@@ -38,8 +38,9 @@ fn while_the_store_is_unreachable_chunks_are_used_until_they_are_over() {
         };
         assert_eq!(degraded.answer, DegradedAnswer::FailedClosed);
         assert_eq!(degraded.reason, ErrorKind::Unavailable);
-        // A chunk is sized for half a span. So it admits at least the calls of a fifth of a span,
-        // and at most the calls of a span.
+        // The node has one or two chunks. A new chunk suffices for half a span, which is 250 calls
+        // here, so two chunks admit at most 500 calls. A partly spent chunk admits fewer calls. The
+        // test expects at least 100 in total.
         assert!((100..=500).contains(&admitted), "{admitted}");
         sleep(Duration::from_secs(1)).await;
         assert!(store.inner().decide(Call::acquire(&charges)).await.is_err());
@@ -48,8 +49,9 @@ fn while_the_store_is_unreachable_chunks_are_used_until_they_are_over() {
     });
 }
 
-/// A chunk is not used if the answer to its hold is lost. The node cancels the hold. If the
-/// cancellation is lost too, the chunk stays charged.
+/// To get a chunk, a node makes a hold in the store. If the answer to this hold is lost, the node
+/// does not use the chunk, and cancels the hold. If the cancellation is lost too, the chunk stays
+/// charged.
 #[test]
 fn a_chunk_whose_answer_is_lost_is_not_used() {
     for (cancelled, charged) in [(Fault::None, 2), (Fault::Before(ErrorKind::Timeout), 2 + 4)] {
@@ -60,8 +62,8 @@ fn a_chunk_whose_answer_is_lost_is_not_used() {
             let store = store.leased(eager().clock(clock));
             let policy = policy("p: fixed-window 1000/1h");
             let charges = [Charge::new(&policy, "s")];
-            // Two calls make the subject hot. The third call to the store is the hold of a chunk,
-            // and the fourth call is the settlement of this hold.
+            // After two calls for the subject, the node leases it. The third call to the store is
+            // the hold of a chunk, and the fourth call is the settlement of this hold.
             for _ in 0..2 {
                 assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
             }
@@ -186,15 +188,14 @@ fn a_cost_that_does_not_fit_in_a_chunk_goes_to_the_store() {
     });
 }
 
-/// If a hold is answered late, the life of its chunk still begins when the hold was sent.
+/// The time of a chunk starts when its hold is sent, even if the answer to the hold arrives late.
 ///
-/// In this test, the task that returns the chunk sleeps by another clock. So only the deadline of
-/// the chunk ends the use of the chunk.
+/// The leases use a manual clock, but the task that returns a chunk sleeps by Tokio's clock. So in
+/// this test, only the deadline of the chunk ends its use.
 #[test]
 fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
     let (second, long) = (Duration::from_secs(1), Duration::from_secs(10));
-    // A chunk ends a thousandth earlier than the span, because the clock of the node is possibly
-    // slow.
+    // The node stops using a chunk 0.1 % earlier than the span, because its clock is possibly slow.
     let life = Duration::from_millis(999);
     let tick = Duration::from_micros(1);
     for (text, span) in
@@ -209,7 +210,8 @@ fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
                 clock.advance(answered_after);
                 Faults::deliver(store.inner()).await;
                 settle_down().await;
-                // A chunk that is over on arrival is returned immediately.
+                // If the answer to the hold arrives after the deadline of the chunk, the node
+                // returns the chunk immediately.
                 let peek = store.inner().decide(Call::new(Operation::Peek, &charges)).await;
                 let charged = 1_000 - peek.unwrap().verdicts()[0].remaining();
                 assert_eq!(charged, if is_used { 2 + 4 } else { 2 }, "{text}");
@@ -234,7 +236,7 @@ fn a_refused_call_waits_for_a_chunk_in_flight() {
         let policy = policy("p: fixed-window 6/1h");
         let charges = [Charge::new(&policy, "s")];
         make_hot(&store, &charges).await;
-        // A cost of 2 is used, and the other 4 of the limit are in the chunk.
+        // The limit is 6. A cost of 2 is used, and a cost of 4 is charged for the chunk.
         let waits = store.decide(Call::acquire(&charges));
         let deliver = async {
             settle_down().await;
@@ -246,8 +248,8 @@ fn a_refused_call_waits_for_a_chunk_in_flight() {
     });
 }
 
-/// If a chunk were charged while a reset is in flight, the reset would remove the charge of the
-/// chunk.
+/// While a reset is in flight, the node fetches no chunk, even if the caller is cancelled.
+/// Otherwise the reset could remove the charge of a chunk.
 #[test]
 fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
     let policy = policy("p: fixed-window 1000/1h");
@@ -273,7 +275,8 @@ fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
             let is_answered = timeout(Duration::from_millis(1), store.decide_many(calls)).await;
             assert!(is_answered.is_err());
             assert_eq!(store.inner().as_layer().in_flight(), 1);
-            // The node fetches no chunk for a quarter of a span after it has returned a chunk.
+            // After the return of an unused chunk, the node fetches no chunk for a quarter of a
+            // span. The test skips this pause, so that only the reset in flight prevents a fetch.
             clock.advance(Duration::from_secs(1));
             for _ in 0..20 {
                 acquire().await;
@@ -293,8 +296,8 @@ fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
 
 type LateStore = LeasedStore<FaultyStore<ModelStore>, ManualClock>;
 
-/// Creates a store that delays the answer to its third call until the next delivery. This call is
-/// the first hold.
+/// Creates a store with leases. The answer to its third call, which is the first hold, arrives when
+/// the test delivers it.
 fn with_late_hold(lease: Lease) -> (LateStore, ManualClock) {
     let clock = ManualClock::default();
     let plan = vec![Fault::None, Fault::None, Fault::Late];
@@ -302,7 +305,8 @@ fn with_late_hold(lease: Lease) -> (LateStore, ManualClock) {
     (store.leased(lease.clock(clock.clone())), clock)
 }
 
-/// Makes a subject hot by two calls. The third call to the store is then the hold of a chunk.
+/// Makes two calls for a subject, so that the node leases it. The third call to the store is then
+/// the hold of a chunk.
 async fn make_hot(store: &LateStore, charges: &[Charge<'_>]) {
     for _ in 0..2 {
         assert!(store.decide(Call::acquire(charges)).await.unwrap().is_allowed());

@@ -1,5 +1,5 @@
-//! Tests of leases: the costs that many nodes admit with any clocks and failures, and the life of
-//! chunks.
+//! Tests of leases. They check the costs that many nodes admit with any clocks and failures, and
+//! the fetch, use and return of chunks.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 

@@ -1,5 +1,5 @@
-//! Tests of the effect of other operations on chunks, and of the effect of chunks on other
-//! operations.
+//! Tests of operations on a node that has chunks. They check the effect of each operation on the
+//! chunks, and the effect of the chunks on the operation.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn a_peek_adds_the_unspent_cost_of_this_node() {
             assert!(peek.is_allowed() && peek.retry_after() == Some(Duration::ZERO), "{policy}");
             let peek = ask(&store, Operation::Peek, &policy, left + 1).await;
             assert!(peek.is_denied(), "{policy}");
-            // A peek on another node counts the unspent cost as used.
+            // A peek on another node counts the unspent cost of the first node as used.
             let (other, _) = node(&server, eager(), Quality::GOOD);
             let peek = ask(&other, Operation::Peek, &policy, 1).await;
             assert_eq!(peek.verdicts()[0].remaining(), left - held, "{policy}");
@@ -86,7 +86,8 @@ fn an_acquire_up_to_gets_the_unspent_cost_of_this_node() {
     }
 }
 
-/// A refund of more than the used cost does not refund a chunk that is used afterwards.
+/// The node returns its chunks before a refund. Otherwise a refund of more than the used cost would
+/// also refund a chunk, and the node would still use the chunk.
 #[test]
 fn chunks_are_returned_before_a_refund() {
     for policy in windows_and_buckets() {
@@ -95,7 +96,8 @@ fn chunks_are_returned_before_a_refund() {
             let store = leased(&server, &policy).await;
             let used = used(&store);
             let refund = ask(&store, Operation::Refund, &policy, 5_000).await;
-            // A bucket refills a part of a token during the test, so the amounts can differ by 1.
+            // A bucket refills a part of a token during the test, so the refund can be smaller than
+            // the used cost by 1.
             assert!(used - refund.amounts()[0] <= 1, "{policy}");
             assert_eq!(remaining(&server, &policy), LIMIT, "{policy}");
             assert_eq!(admits(&store, &policy).await, LIMIT, "{policy}");
@@ -103,8 +105,8 @@ fn chunks_are_returned_before_a_refund() {
     }
 }
 
-/// If refunds return almost every chunk unused, chunks cost more than they save. So after 16 such
-/// returns, the node fetches at most one chunk per quarter of a span.
+/// If refunds return almost every chunk unused, chunks cost more calls than they save. So after 16
+/// unused chunks, the node fetches at most one chunk per quarter of a span.
 #[test]
 fn frequent_returns_of_unused_chunks_prevent_fetches() {
     crate::run(async {
@@ -114,7 +116,7 @@ fn frequent_returns_of_unused_chunks_prevent_fetches() {
         for _ in 0..200 {
             let _ = ask(&store, Operation::Refund, &policy, 1).await;
             let _ = ask(&store, Operation::Acquire, &policy, 1).await;
-            // During this pause, the fetch in flight ends.
+            // If the node is fetching a chunk, the fetch ends during this pause.
             sleep(Duration::from_millis(1)).await;
         }
         let quarters = start.elapsed().as_millis() / 250;
@@ -152,7 +154,8 @@ fn a_chunk_in_flight_does_not_survive_a_reset() {
                     let charges = [Charge::new(&policy, "s")];
                     let _ = store.decide(Call::acquire(&charges)).await;
                 }
-                // The store can execute the reset before the hold, or the hold before the reset.
+                // The reset and the hold of a chunk are in flight together. The link is slow, so in
+                // some runs the store executes the reset first, and in others the hold.
                 let _ = ask(&store, Operation::Reset, &policy, 1).await;
                 let mut admitted = 0;
                 for _ in 0..1_500 {
@@ -165,7 +168,7 @@ fn a_chunk_in_flight_does_not_survive_a_reset() {
     }
 }
 
-/// The node that makes a block enforces the block immediately.
+/// The node returns its chunks before it sends a block, so that it enforces the block immediately.
 #[test]
 fn chunks_are_returned_before_a_block() {
     for policy in windows_and_buckets() {
@@ -192,8 +195,8 @@ fn chunks_are_returned_before_a_block() {
     }
 }
 
-/// Chunks stay after a charge beyond the limit, because the store charged the chunks before that
-/// charge.
+/// A charge beyond the limit does not end the use of chunks, because the store charged the chunks
+/// before that charge.
 #[test]
 fn a_charge_leaves_the_chunks() {
     crate::run(async {
@@ -210,8 +213,8 @@ fn a_charge_leaves_the_chunks() {
     });
 }
 
-/// Reservations, holds, calls with an id and check-only charges are decided as if this node had no
-/// chunks.
+/// The chunks of a node cause no refusal of a reservation, of a hold, of a call with an id, or of a
+/// check-only charge on this node.
 #[test]
 fn other_acquires_get_the_unspent_cost_of_this_node() {
     let bucket = policy("p: gcra 1/1h burst 1000");
@@ -249,7 +252,8 @@ fn other_acquires_get_the_unspent_cost_of_this_node() {
     });
 }
 
-/// The chunks of a node never cause a block.
+/// A refusal by a policy with `block` would block the subject. So the chunks of a node must never
+/// cause a refusal by such a policy.
 #[test]
 fn a_policy_that_blocks_is_not_leased_and_not_made_to_block() {
     crate::run(async {
@@ -265,8 +269,8 @@ fn a_policy_that_blocks_is_not_leased_and_not_made_to_block() {
     });
 }
 
-/// A shadow policy is leased together with the other policies of a call, as long as it admits the
-/// chunks. The shadow policy never refuses.
+/// A call with a shadow policy is leased as long as the shadow policy admits the charge of the
+/// chunks. The shadow policy never refuses a call.
 #[test]
 fn a_shadow_that_is_used_up_ends_the_lease_and_refuses_nothing() {
     crate::run(async {
@@ -288,8 +292,8 @@ fn a_shadow_that_is_used_up_ends_the_lease_and_refuses_nothing() {
     });
 }
 
-/// The calls of a batch are decided in order, so a call after a reset is decided on the state after
-/// the reset.
+/// The calls of a batch are decided one after another, so a call after a reset is decided on the
+/// state after the reset.
 #[test]
 fn a_batch_keeps_the_order_of_its_calls() {
     crate::run(async {
@@ -323,7 +327,8 @@ fn a_batch_of_leased_calls_is_answered_immediately() {
         let calls = [Call::acquire(&charges); 5];
         let answers = store.decide_many(&calls).into_ready().unwrap();
         assert!(answers.into_iter().all(|answer| answer.unwrap().is_allowed()));
-        // A call that the store refuses because of the chunk is sent again.
+        // The store refuses the call at first, because the chunk of this node is charged. So the
+        // node returns the chunk and sends the call again.
         let rest = [Charge::new(&policy, "s").cost(LIMIT - used(&store))];
         let answers = store.decide_many(&[Call::acquire(&rest)]).await;
         assert!(answers[0].as_ref().unwrap().is_allowed());

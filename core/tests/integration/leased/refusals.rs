@@ -43,7 +43,8 @@ async fn node_with_last_chunks(
     (store, LIMIT - used - left)
 }
 
-/// Runs the test at many times in the life of the chunks, until all chunks are returned.
+/// Runs the test 300 times, at different times after the load: 0 ms, 2 ms, and so on up to 598 ms.
+/// Within these 598 ms, the node returns all its chunks.
 fn at_many_times(test: &impl AsyncFn(&Arc<Server>, Policy, NodeStore, u64)) {
     let mut total_held = 0;
     for after in (0..600).step_by(2) {
@@ -76,8 +77,8 @@ fn the_unspent_cost_of_a_node_is_admitted_at_any_time() {
 fn the_chunks_that_are_returned_for_a_cancelled_caller_are_not_lost() {
     at_many_times(&async |server, policy, store, held| {
         for patience in [1, 10, 40] {
-            // The cost of this call is larger than the unspent cost in the chunks, and larger than
-            // the amount that remains in the store.
+            // The call needs both the unspent cost of the chunks and the amount that remains in the
+            // store.
             let all = ask(&store, &policy, held + SPARE);
             let _ = timeout(Duration::from_millis(patience), all).await;
         }
@@ -96,7 +97,8 @@ fn an_acquire_up_to_gets_the_unspent_cost_of_the_node_at_any_time() {
     });
 }
 
-/// The chunks are returned by the caller that closes the store, and not by a task.
+/// While `close` returns the chunks, a concurrent call needs the cost of these chunks. The call
+/// must wait, and then be admitted.
 #[test]
 fn the_chunks_of_a_closing_store_are_admitted_at_any_time() {
     at_many_times(&async |_, policy, store, held| {

@@ -15,7 +15,8 @@ async fn acquire_often(store: &NodeStore, policy: &Policy, subject: &str) {
     }
 }
 
-/// B46: a flood of hot subjects gets at most `max_leases` leases, and all chunks are returned.
+/// Without defect B46, many subjects with frequent calls get at most `max_leases` leases, and all
+/// chunks are returned.
 #[test]
 fn b46_hot_subjects_get_at_most_the_maximum_of_leases() {
     crate::run(async {
@@ -88,8 +89,9 @@ fn b17_no_two_subjects_share_a_lease() {
     });
 }
 
-/// B100: after the numbers of a policy change, each subject is leased again. The leases of the
-/// earlier numbers are removed, and each other lease is removed when it is not used any more.
+/// Without defect B100, if the numbers of a policy change, such as its limit, each subject is
+/// leased again, and its earlier lease is removed. A lease that is not used any more is also
+/// removed.
 #[test]
 fn b100_each_subject_is_leased_again_after_the_numbers_change() {
     const SUBJECTS: usize = 12;
@@ -100,8 +102,8 @@ fn b100_each_subject_is_leased_again_after_the_numbers_change() {
         for (policy, rounds) in policies.iter().zip([300_usize, 2_500]) {
             let mut local = [0; SUBJECTS];
             for round in 0..rounds {
-                // The subjects stop making calls one after another, so that some subjects have no
-                // unused chunk when the numbers change.
+                // The subjects stop making calls one after another. So some subjects have no
+                // unspent cost in chunks when the limit changes.
                 let active = local.iter_mut().take((rounds - round).div_ceil(10));
                 for (subject, local) in active.enumerate() {
                     let subject = subject.to_string();

@@ -1,8 +1,8 @@
 //! A simulated world in virtual time. It has a server, nodes with their own clocks, and links that
 //! are slow and lose calls.
 //!
-//! The tests of leases do not use the testkit's simulation, because its ledger is complete only at
-//! the end. These tests count the calls to the server at any time.
+//! The tests of leases count the calls to the server at any time. They do not use the testkit's
+//! simulation, because its ledger is complete only at the end.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ impl Clock for SteppedClock {
     }
 }
 
-/// The clock of a node. The clock can start at any time. It is fast by `ppm` parts per million, or
+/// The clock of a node. It starts at any time `offset`, and is fast by `ppm` parts per million, or
 /// slow if `ppm` is negative.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeClock {
@@ -66,8 +66,8 @@ impl Clock for NodeClock {
 pub(crate) struct Executed {
     /// The true time of the execution, in microseconds since the start of the test.
     pub(crate) at: u64,
-    /// The time of the execution by the server's clock, in microseconds since 100 seconds before
-    /// [`START`].
+    /// The time of the execution by the server's clock, in microseconds. It is counted from 100
+    /// seconds before [`START`], so that it is not negative after the clock has stepped back.
     pub(crate) server_time: u64,
     pub(crate) operation: Operation,
     /// The cost of the first charge of the call.
@@ -129,7 +129,7 @@ impl Quality {
     pub(crate) const GOOD: Self = Self { max_delay: 200, lost: 0 };
 }
 
-/// The link of a node to the server. A clone is the same link.
+/// The link of a node to the server. All clones share the state of the link.
 #[derive(Debug, Clone)]
 pub(crate) struct Link(Arc<LinkInner>);
 

@@ -1,4 +1,5 @@
-//! Checks that the admitted costs are within the bound that a policy promises.
+//! Checks that the costs that several shares of a policy admit together are within the bound of the
+//! whole policy.
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,7 +19,7 @@ pub(crate) const START: u64 = 1_790_000_000_000_123;
 /// The admitted requests. Each request is a pair of its time and its cost.
 pub(crate) type Admitted = Vec<(u64, u64)>;
 
-/// Returns a pause of `parts / whole` of the policy's span.
+/// Returns `parts / whole` of the window or period of a policy, for a pause.
 pub(crate) fn pause(policy: &Policy, (parts, whole): (u64, u32)) -> Duration {
     let pause = u128::from(span(policy)) * u128::from(parts) / u128::from(whole);
     Duration::from_micros(u64::try_from(pause.min(1 << 44)).unwrap())
@@ -29,7 +30,7 @@ pub(crate) fn acquire(store: &impl Store, policy: &Policy, subject: &[u8], cost:
     ready(store.decide(Call::acquire(&charges))).unwrap()
 }
 
-/// Returns an answer that is ready immediately.
+/// Returns the value of an answer, which must be ready immediately.
 pub(crate) fn ready<T>(answer: Answer<'_, T>) -> T {
     match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
@@ -54,8 +55,8 @@ pub(crate) fn span(policy: &Policy) -> u64 {
     u64::try_from(span.as_micros()).unwrap()
 }
 
-/// Checks that the requests that were admitted under parts of a policy are within the bound of the
-/// whole policy.
+/// Checks the requests that were admitted under several shares of a policy. Together, they must be
+/// within the bound of the whole policy.
 pub(crate) fn check(
     policy: &Policy,
     subject: &[u8],
@@ -65,8 +66,9 @@ pub(crate) fn check(
     let tick = |policy: &Policy| policy.rule().tick();
     let ticks = scaled.iter().map(tick).max().unwrap_or(1).max(tick(policy));
     match policy.algorithm() {
-        // The windows of several stores can begin at different times. Then up to twice the limit
-        // can be admitted around the end of a window, as in a single store.
+        // Anchored windows of several stores begin at different times. So in any interval with the
+        // length of a window, up to twice the limit can be admitted. A single store has the same
+        // bound.
         Algorithm::FixedWindow(spec) if spec.start() == Start::Anchored => {
             within_any_window(admitted, span(policy), 2 * u128::from(policy.limit()))?;
         }
@@ -84,16 +86,16 @@ pub(crate) fn check(
         Algorithm::TokenBucket(spec) => !spec.is_by_interval(),
         _ => true,
     };
-    // With a coarser tick, a policy admits a little later. So its requests cannot be compared with
-    // those of a policy with a finer tick.
+    // A policy with a coarser tick admits a request a little later than a policy with a finer tick.
+    // So the requests can be compared only if the ticks are equal.
     if one_node_decides_equally && scaled.iter().all(|scaled| tick(scaled) == tick(policy)) {
         check_on_one_node(policy, subject, admitted)?;
     }
     Ok(())
 }
 
-/// Checks that a single store under the whole policy admits each request that was admitted under
-/// the parts.
+/// Sends the admitted requests again to a single store with the whole policy, and checks that the
+/// store admits each request.
 fn check_on_one_node(
     policy: &Policy,
     subject: &[u8],
@@ -131,8 +133,8 @@ fn within_any_rate(
     (0..admitted.len()).try_for_each(|first| within_rate(&admitted[first..], policy, refill, tick))
 }
 
-/// Checks that at most `B + R·t/P` was admitted from the first admission to each later admission.
-/// With a coarse tick, the elapsed time can be up to a tick longer than measured.
+/// Checks that at most `burst + refill · t / period` was admitted in the first time `t` after the
+/// first admission, for any `t`. With a coarse tick, `t` can be up to a tick longer than measured.
 fn within_rate(
     admitted: &[(u64, u64)],
     policy: &Policy,

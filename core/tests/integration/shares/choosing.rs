@@ -1,5 +1,5 @@
-//! Measures how many requests are refused although another shard has room, if exactly the limit is
-//! requested.
+//! Measures how many requests are refused too early. The requests add up to exactly the limit, so
+//! each refused request leaves room in another shard.
 
 use proptest::prelude::*;
 use tidegate_core::no_semver::{ShardPick, ShardWeights};
@@ -30,7 +30,8 @@ impl Table {
 }
 
 /// Returns the number of refusals per million requests. The callers make as many requests as the
-/// limit, in random order, and each caller begins with a random turn.
+/// limit, in random order. Each caller has a turn number, which selects the shards of its next
+/// request. It begins at a random number, and grows by 1 with each request.
 fn refused(limit: u64, count: u64, callers: u64, tries: usize) -> u64 {
     let mut chance = 0x1234_5678_9abc_def0_u64;
     let mut next = || {
@@ -75,8 +76,8 @@ fn many_callers_are_refused_at_most_half_as_often_as_at_random() {
                 "{limit} over {count}, {callers} callers: {refused} in a million"
             );
         }
-        // With many callers and one try, the refusals are as frequent as with random shards. So the
-        // second try reduces the refusals.
+        // With many callers and one try per request, refusals are about as frequent as with random
+        // shards. So it is the second try that reduces the refusals.
         let once = refused(limit, count, 100_000, 1);
         assert!(once > at_random * 8 / 10 && once < at_random * 12 / 10, "{once}");
     }

@@ -1,5 +1,5 @@
-//! B47: if nodes decide independently, each by its share, all nodes together admit at most as much
-//! as the whole policy admits.
+//! Tests against defect B47: if nodes decide independently, each by its share, all nodes together
+//! must admit at most as much as the whole policy admits.
 
 use proptest::prelude::*;
 use tidegate_core::{Clock, ManualClock, Outcome, Policy, Share, Timestamp};
@@ -12,7 +12,7 @@ use super::bounds::{Admitted, START, acquire, check, outcome, pause};
 struct Step {
     node: prop::sample::Index,
     cost: u64,
-    /// The pause before the request, as parts of the policy's span.
+    /// The pause before the request, as a fraction of the window or period of the policy.
     pause: (u64, u32),
 }
 
@@ -39,7 +39,8 @@ proptest! {
     ) {
         let whole = parts.iter().sum::<u32>().max(1);
         let scaled = parts.iter().map(|part| policy.scaled_to(Share::new(*part, whole).unwrap()));
-        // If a policy has no share, scaling is an error, and no request is decided.
+        // If a share of the policy cannot be represented exactly, `scaled_to` returns an error, and
+        // the test has no requests to check.
         let Ok(scaled) = scaled.collect::<Result<Vec<_>, _>>() else {
             return Ok(());
         };

@@ -21,7 +21,7 @@ struct Step {
     policy: prop::sample::Index,
     subject: u8,
     cost: u64,
-    /// The pause before the call, as parts of the policy's span.
+    /// The pause before the call, as a fraction of the window or period of the policy.
     pause: (u64, u32),
 }
 
@@ -46,7 +46,7 @@ fn kinds_of_shards() -> impl Strategy<Value = Shards> {
     })
 }
 
-/// Returns policies without the options that exclude shards.
+/// Returns policies without options such as `block`, which exclude shards.
 fn policies() -> impl Strategy<Value = Policy> {
     let any = Kind::any().prop_flat_map(|kind| policy(kind, "p"));
     any.prop_map(|policy| {
@@ -66,8 +66,8 @@ fn clients(count: usize) -> (ManualClock, Vec<ShardedStore<std::sync::Arc<ModelS
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// The number of shards can change. Each number of shards then admits at most the limit, so
-    /// that two numbers together admit at most twice the limit.
+    /// The number of shards of a policy can change. Then the old shards together admit at most the
+    /// limit, and so do the new shards.
     #[test]
     fn never_more_than_the_limit_is_admitted(
         policy in policies(),
@@ -86,7 +86,8 @@ proptest! {
             clock.advance(pause(&policy, step.pause));
             let setting = step.policy.index(settings.len());
             let sharded = &settings[setting];
-            // The calls concern one limit: the limit of the tenant, or the limit of one subject.
+            // All calls charge one limit. If the limit belongs to the tenant, the subjects of the
+            // calls differ. Otherwise all calls have the same subject.
             let subject = if sharded.is_per_tenant() { [step.subject] } else { *b"s" };
             let charges = [Charge::new(sharded, &subject).cost(step.cost)];
             let client = &clients[step.client.index(clients.len())];
@@ -182,7 +183,8 @@ fn recorded_store() -> (ManualClock, Stub, ShardedStore<Stub>) {
 fn a_request_is_sent_to_a_second_shard_before_it_is_refused() {
     let (_, stub, store) = recorded_store();
     let policy = parse("p: sliding-log 2/1m shards 2");
-    // The acquire exhausts one shard, regardless of the first turn.
+    // Another client exhausts one of the two shards. `store` does not know which shard is
+    // exhausted.
     let acquired =
         decide(&ShardedStore::new(stub.clone()), Operation::Acquire, &policy, "s", 1).unwrap();
     assert!(acquired.is_allowed());
@@ -226,7 +228,8 @@ fn a_second_try_that_cannot_help_is_not_made() {
 #[test]
 fn a_cost_is_charged_to_a_share_that_has_room_for_it() {
     let (_, _, store) = recorded_store();
-    let policy = parse("p: sliding-log 11/1m shards 10"); // one share is 2, the other shares are 1
+    // The limit of 11 is split into one share of 2 and nine shares of 1.
+    let policy = parse("p: sliding-log 11/1m shards 10");
     assert!(decide(&store, Operation::Acquire, &policy, "s", 2).unwrap().is_allowed());
     let second = decide(&store, Operation::Acquire, &policy, "s", 2).unwrap();
     assert_eq!(second.retry_after(), Some(Duration::from_secs(60)));
@@ -241,8 +244,8 @@ fn policies_with_equally_many_shards_use_the_same_shard() {
         assert!(ready(store.decide(Call::acquire(&charges))).unwrap().is_allowed());
     }
     assert_eq!(stub.take_calls().len(), 8);
-    // Every shard of both policies was used. Each call used the same shard for both policies,
-    // because otherwise the second policy would have denied.
+    // The eight calls have used all four shards of both policies, and have exhausted each shard of
+    // the second policy.
     assert_eq!(stub.model().len(), 8);
     let limits = policies.each_ref().map(|policy| Charge::new(policy, "s"));
     let refused = ready(store.decide(Call::acquire(&limits))).unwrap();
@@ -343,7 +346,7 @@ fn a_refund_can_be_acquired_again_and_no_more() {
     }
     let admitted = (0..20).filter(|_| acquire(&store, &policy, "s").unwrap().is_allowed()).count();
     assert_eq!(admitted, 7);
-    // A refund never exceeds the charge, regardless of its shard.
+    // A refund never exceeds the usage of the shard that it reaches.
     for _ in 0..3 {
         let _ = decide(&store, Operation::Refund, &policy, "s", 100).unwrap();
     }
@@ -351,8 +354,8 @@ fn a_refund_can_be_acquired_again_and_no_more() {
     assert!(again <= 7, "{again}");
 }
 
-/// An undo must reach the shard of the client's last charge, because no other shard has a charge at
-/// the time that is undone.
+/// An undo must reach the shard of the client's last charge. Only this shard has a charge with the
+/// time that the undo names.
 #[test]
 fn an_undo_reaches_the_shard_of_the_clients_last_charge() {
     for rule in ["sliding-log 2/1m", "token-bucket 2/1m burst 2"] {
@@ -426,7 +429,7 @@ fn a_reservation_needs_a_shard_by_subject() {
     }
     let own = parse("p: token-bucket 2/1s shards 2 by-subject");
     assert_eq!(decide(&store, reserve, &own, "s", 1).unwrap().wait(), Duration::ZERO);
-    // The shard of the subject has half of the rate, so the wait is twice as long.
+    // The only shard of the subject has half of the rate, so the wait is twice as long.
     assert_eq!(decide(&store, reserve, &own, "s", 1).unwrap().wait(), Duration::from_secs(1));
 }
 
@@ -440,7 +443,7 @@ fn a_shadow_tries_a_second_shard_if_nothing_was_charged() {
         [Outcome::Allowed, Outcome::Allowed, Outcome::Denied]
     );
     assert_eq!(stub.take_calls().len(), 4);
-    // Another policy admits the call and is charged. A second try would charge this policy twice.
+    // The policy `q` admits the call and is charged. A second try would charge `q` twice.
     let plain = parse("q: sliding-log 9/1m");
     let charges = [Charge::new(&plain, "s"), Charge::new(&shadow, "s").tenant("t")];
     let decision = ready(store.decide(Call::acquire(&charges))).unwrap();

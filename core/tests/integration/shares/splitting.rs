@@ -1,5 +1,5 @@
-//! B29: the shares of a policy add up to the whole policy, for all numbers and all counts of
-//! shards.
+//! Tests against defect B29: the shares of a policy must add up to the whole policy, for all
+//! numbers and all counts of shards.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ proptest! {
         count in 2..=40_u32,
     ) {
         let whole = Policy::new("p", policy.algorithm().clone()).unwrap();
-        // If the rate of a policy cannot be split exactly, building the policy is an error.
+        // If the rate of a policy cannot be split exactly, `sharded` returns an error.
         let Ok(split) = whole.clone().sharded(Shards::any(count)) else {
             prop_assert!(rate(&whole).is_some());
             return Ok(());
@@ -77,8 +77,8 @@ proptest! {
         let sum: u64 = split.shares().iter().map(Policy::limit).sum();
         prop_assert_eq!(sum, whole.limit());
         if let Some((refill, period)) = rate(&whole) {
-            // The rates are compared as fractions of one period. The period of every share divides
-            // the longest period.
+            // To add the rates, the test converts them to the longest period, which is a multiple
+            // of all other periods.
             let shares = split.shares().iter().filter_map(rate);
             let shares: Vec<_> = shares.collect();
             let common = shares.iter().map(|share| share.1).max().unwrap();
@@ -159,11 +159,13 @@ fn a_policy_that_cannot_be_split_is_an_error_that_says_why() {
         let built: Policy = format!("p: sliding-log 5/1m shards 2{by}").parse().unwrap();
         assert!(built.block_for(Duration::from_secs(1)).is_err());
     }
-    // A period of 71 years cannot be doubled.
+    // A period of 71 years is the maximum, so it cannot be doubled for two shards. With a burst of
+    // 1, only one shard has a share, and its period stays the same.
     let years = Duration::from_micros(1 << 51);
     let rare = Policy::new("p", tidegate_core::TokenBucket::gcra(1, years).burst(1)).unwrap();
     assert!(rare.clone().sharded(Shards::any(2)).is_ok(), "a burst of 1 needs only one share");
-    // Two tokens at half the rate take longer than three tokens at the whole rate.
+    // A burst of 3 is split into shares of 2 and 1, each with the doubled period. A bucket of 2
+    // tokens then fills in 4 of the original periods, which exceeds the maximum of 2^51 µs.
     let long = Duration::from_micros((1 << 49) + 1);
     let rare = Policy::new("p", tidegate_core::TokenBucket::gcra(1, long).burst(3)).unwrap();
     let error = rare.sharded(Shards::any(2)).unwrap_err();

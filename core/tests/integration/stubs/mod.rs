@@ -25,7 +25,7 @@ pub(crate) enum Mood {
     Silent,
 }
 
-/// A model store that can fail on demand. All clones use one model store.
+/// A [`ModelStore`] that can fail on demand. All clones use one `ModelStore`.
 #[derive(Debug, Clone)]
 pub(crate) struct Stub(Arc<Inner>);
 
@@ -123,7 +123,7 @@ impl Store for Stub {
         self.answer(vec![], || self.0.model.now(), Err)
     }
 
-    /// Returns `true` if the store answers immediately in its current mood.
+    /// Returns `true` if the store currently answers immediately.
     fn answers_immediately(&self) -> bool {
         matches!(*self.0.mood.lock().unwrap(), Mood::Up | Mood::Down(_))
     }

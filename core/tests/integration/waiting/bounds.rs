@@ -32,14 +32,15 @@ fn at_most_the_maximum_waits_and_one_more_caller_books_nothing() {
                 }
             }
         }
-        // Three callers proceed immediately, and seven callers proceed in their turn. The last
-        // caller proceeds after 7 s. No other caller has booked a place.
+        // Three callers proceed immediately. Seven callers reserve a place in the bucket's queue
+        // and wait for it, up to 7 s. All other callers reserve no place.
         assert_eq!((admitted, too_many, limiter.waiters()), (10, 40, 0));
         assert_eq!(limiter.until_ready("s").await.unwrap().wait(), ms(1_000));
     });
 }
 
-/// The runtime has four threads, and callers are cancelled all the time.
+/// Eight tasks on four threads make calls, and many of these calls are cancelled. At most three
+/// callers must wait at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn never_more_than_the_maximum_wait_with_concurrent_callers() {
     let limiter = limiter(Arc::new(MemoryStore::new()), "gcra 1/1h").max_waiters(3);
@@ -93,14 +94,16 @@ fn a_caller_that_need_not_wait_proceeds_even_if_too_many_wait() {
     });
 }
 
-/// A caller that would be refused in any case gets the refusal, not the error for too many waiters.
+/// If waiting would not help a caller, the caller gets the refusal and not the error for too many
+/// waiters.
 #[test]
 fn too_many_waiters_do_not_hide_a_refusal() {
     crate::run(async {
         for policy in ["gcra 1/1h", "fixed-window 1/1h anchored"] {
             let limiter = limiter(recording(), policy).max_waiters(0);
             assert!(limiter.until_ready("s").await.is_ok());
-            // The wait of an hour exceeds the maximum of 30 s, and a cost of 2 exceeds the limit.
+            // The wait of an hour exceeds the default maximum of 30 s, and a cost of 2 exceeds the
+            // limit.
             let error = limiter.until_ready("s").await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::WaitTooLong);
             assert!(

@@ -1,4 +1,4 @@
-//! Tests of callers that wait for a booked place in a bucket.
+//! Tests of callers that wait for a reserved place in the queue of a bucket.
 
 use proptest::prelude::*;
 use tokio::time::{Instant, sleep};
@@ -11,8 +11,8 @@ prop_compose! {
     }
 }
 
-/// Returns callers in order. Each caller has the pause since the previous caller in milliseconds,
-/// and a cost.
+/// Returns a strategy for callers, in the order of their calls. Each caller has the pause since the
+/// previous caller in milliseconds, and a cost.
 fn arrivals() -> impl Strategy<Value = Vec<(u64, u64)>> {
     let gap = prop_oneof![3 => Just(0_u64), 2 => 0_u64..20, 1 => 0_u64..3_000];
     prop::collection::vec((gap, 1_u64..4), 1..60)
@@ -21,9 +21,9 @@ fn arrivals() -> impl Strategy<Value = Vec<(u64, u64)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// B51: each caller waits exactly as long as the definition of the bucket says, and proceeds in
-    /// its turn. In no interval is more admitted than the bucket allows, and each caller costs the
-    /// store one call.
+    /// Without defect B51, each caller waits exactly as long as the definition of the bucket says,
+    /// and proceeds in its turn. In no interval is more admitted than the bucket allows, and each
+    /// caller costs the store one call.
     #[test]
     fn b51_all_callers_proceed_in_their_turn_never_early_and_late_by_at_most_a_timers_grain(
         bucket in bucket(), arrivals in arrivals(),
@@ -98,7 +98,8 @@ proptest! {
     }
 }
 
-/// If the booked places are whole milliseconds apart, callers proceed exactly in time.
+/// Timers have a resolution of a millisecond. If all reserved places are at whole milliseconds,
+/// each caller proceeds exactly at its place.
 #[test]
 fn on_the_timers_grid_no_caller_is_late() {
     crate::run(async {
@@ -139,7 +140,7 @@ fn the_slowest_of_several_buckets_decides_and_all_are_charged_once() {
     });
 }
 
-/// A caller that would wait too long gets an error immediately and books nothing.
+/// A caller that would wait too long gets an error immediately and reserves no place.
 #[test]
 fn a_wait_beyond_the_maximum_is_an_error_immediately() {
     crate::run(async {
@@ -160,7 +161,8 @@ fn a_wait_beyond_the_maximum_is_an_error_immediately() {
             d.to_string(),
             "wait-too-long: the wait would be 3s; it must be at most 2s (`max_wait`)"
         );
-        // At 2 s the third caller has proceeded. The refused caller has booked nothing.
+        // It is 2 s now, because the third caller has waited for 2 s. The refused caller has
+        // reserved no place, so the next place is free after 1 s.
         assert_eq!(limiter.subject("s").reserve(ms(9_000)).await.unwrap().wait(), ms(1_000));
     });
 }

@@ -1,4 +1,4 @@
-//! Tests of booked places that are refunded because their callers were cancelled.
+//! Tests of reserved places that are refunded because their callers were cancelled.
 
 use proptest::prelude::*;
 use tokio::time::{Instant, sleep, timeout};
@@ -8,9 +8,9 @@ use super::common::{Bucket, check_bound, limiter, micros, ms, recording, settle}
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// B51: after some callers have been cancelled, the next caller waits as if the cancelled
-    /// callers had never called. No caller is cancelled immediately, because later callers would
-    /// then book the refunded place.
+    /// Without defect B51, if waiting callers are cancelled, the next caller waits as if these
+    /// callers had never called. The test cancels callers only after all callers have reserved a
+    /// place, because a later caller can get a refunded place.
     #[test]
     fn b51_the_next_caller_waits_as_if_the_cancelled_had_never_called(
         rate in 1_u64..200, capacity in 1_u64..10,
@@ -44,9 +44,9 @@ proptest! {
         })?;
     }
 
-    /// Regardless of the cancelled callers, at most the bound of the bucket is admitted since the
-    /// bucket was full. In no interval is more admitted than the bound of the bucket plus the
-    /// refunded places.
+    /// In any interval from the start, when the bucket is full, the bucket admits at most its
+    /// bound, even if callers are cancelled. In other intervals, it admits at most its bound plus
+    /// the refunded costs.
     #[test]
     fn refunds_admit_no_more_than_was_refunded(
         rate in 1_u64..300, capacity in 1_u64..10,
@@ -84,9 +84,8 @@ proptest! {
     }
 }
 
-/// A booked place counts as used after its time has come, regardless of when its caller is dropped.
-/// Other callers have possibly used the refill since then, and a refund would admit their cost once
-/// more.
+/// If a caller is dropped after the time of its reserved place, the place is not refunded. Other
+/// callers have possibly used the refill since that time, so a refund would admit too much.
 #[test]
 fn b51_a_place_whose_time_has_come_is_not_refunded() {
     crate::run(async {
@@ -102,8 +101,8 @@ fn b51_a_place_whose_time_has_come_is_not_refunded() {
     });
 }
 
-/// A place is still refunded if its caller is cancelled one microsecond before the time of the
-/// place.
+/// A reserved place is still refunded if its caller is cancelled one microsecond before the time of
+/// the place.
 #[test]
 fn b51_a_place_is_refunded_up_to_its_time() {
     crate::run(async {
@@ -122,7 +121,8 @@ fn b51_a_place_is_refunded_up_to_its_time() {
     });
 }
 
-/// B51: a shadow policy that denied was not charged, so that it is not refunded.
+/// Without defect B51, if a wait is cancelled, a shadow policy that denied gets no refund, because
+/// it was not charged.
 #[test]
 fn b51_only_charged_policies_are_refunded() {
     crate::run(async {

@@ -13,7 +13,7 @@ use tidegate_memory::MemoryStore;
 use tidegate_testkit::decide_one_by_one;
 use tokio::time::Instant;
 
-/// A store in virtual time that records each call and its time.
+/// A memory store in virtual time, with a layer that records its calls.
 pub(crate) type Recording<S = Arc<MemoryStore<TokioClock>>> = Layered<RecordCalls, S>;
 
 /// A layer that records each call and its time. Clones of the layer share the records.
@@ -115,8 +115,8 @@ pub(crate) fn tasks() -> usize {
 /// A bucket of `capacity` that is refilled by `rate` per second. The debt of the bucket is in
 /// millionths of a token.
 ///
-/// This model is written from the definition of a bucket alone. The tests compare the waits of the
-/// library with the waits of the model.
+/// The model follows only the definition of a bucket. The tests compare the waits of the library
+/// with the waits of the model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     pub(crate) capacity: u64,
@@ -134,7 +134,7 @@ impl Bucket {
         format!("p: token-bucket {}/1s burst {}", self.rate, self.capacity)
     }
 
-    /// Books a place at the time `now` in microseconds, and returns the wait in microseconds.
+    /// Reserves a place at the time `now` in microseconds, and returns the wait in microseconds.
     pub(crate) fn book(&mut self, now: u64, cost: u64) -> u64 {
         self.debt = self.debt.saturating_sub((now - self.at) * self.rate);
         self.at = now;
@@ -147,8 +147,9 @@ pub(crate) fn micros(span: Duration) -> u64 {
     span.as_micros() as u64
 }
 
-/// Checks that at most `capacity + more + rate · t` was admitted in each interval, if the clock has
-/// a resolution of `grain` microseconds. `admissions` contains times in microseconds and costs.
+/// Checks that at most `capacity + more + rate · t` was admitted in each interval of length `t`.
+/// The times are exact to `grain` microseconds. `admissions` contains times in microseconds and
+/// costs.
 pub(crate) fn check_bound(
     bucket: Bucket,
     admissions: &[(u64, u64)],

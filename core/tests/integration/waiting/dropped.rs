@@ -1,4 +1,4 @@
-//! B52: tests of callers that are dropped under load.
+//! Tests against defect B52: callers are dropped under load.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use tidegate_memory::MemoryStore;
 
 use super::common::{RecordCalls, Slow, limiter, ms, settle, tasks};
 
-/// B52: a thousand callers are dropped while their calls are in flight or while they wait.
+/// A thousand callers are dropped while their calls are in flight or while they wait. Without
+/// defect B52, no task and no waiter is left afterwards.
 #[test]
 fn b52_no_task_and_no_waiter_is_left_when_all_callers_are_dropped() {
     crate::run(async {
@@ -27,7 +28,7 @@ fn b52_no_task_and_no_waiter_is_left_when_all_callers_are_dropped() {
             callers.iter().for_each(tokio::task::JoinHandle::abort);
             settle().await;
             assert_eq!(limiter.waiters(), 0);
-            // In these 100 ms, the calls in flight end, and their charges are refunded.
+            // Within 100 ms, the calls in flight end, and their charges are refunded.
             tokio::time::sleep(ms(100)).await;
             assert_eq!((tasks(), limiter.waiters()), (0, 0), "{policy}");
             tokio::time::sleep(ms(1_000)).await;
@@ -36,7 +37,7 @@ fn b52_no_task_and_no_waiter_is_left_when_all_callers_are_dropped() {
     });
 }
 
-/// B52: when the callers and the limiter are dropped, the store is dropped too.
+/// Without defect B52, when the callers and the limiter are dropped, the store is dropped too.
 #[test]
 fn b52_the_store_is_dropped_with_the_limiter() {
     crate::run(async {
@@ -74,8 +75,8 @@ fn a_runtime_may_end_while_callers_wait() {
     }
 }
 
-/// The future of a waiting caller can be dropped outside of a runtime. The place of the caller is
-/// refunded on the runtime in which the caller waited.
+/// The future of a waiting caller can be dropped outside of a runtime. The reserved place of the
+/// caller is refunded on the runtime in which the caller waited.
 #[test]
 fn b51_a_future_may_be_dropped_outside_of_the_runtime() {
     let runtime =

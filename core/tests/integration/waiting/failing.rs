@@ -1,4 +1,4 @@
-//! Tests of callers that wait while other code than the store makes the decisions.
+//! Tests of waiting callers whose calls are not decided by the store, but by a failure policy.
 
 use tidegate_core::{
     Answer, Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Outcome, Store, StoreExt,
@@ -8,7 +8,8 @@ use tokio::time::{Instant, timeout};
 
 use super::common::{RecordCalls, Recording, limiter, ms, settle};
 
-/// A store that is down. Like a failure policy, it answers each call with this decision.
+/// A store that answers each call with the same decision, like a failure policy around a store that
+/// is down.
 #[derive(Debug)]
 struct Down(Decision);
 
@@ -44,8 +45,8 @@ fn a_caller_that_is_admitted_without_the_store_does_not_wait() {
     });
 }
 
-/// The retry time of a failure policy is not a promise, so that the caller must decide whether to
-/// wait.
+/// If a failure policy refuses a request, its `retry_after` is only a hint. So the caller gets the
+/// refusal immediately, and can decide whether to wait.
 #[test]
 fn a_caller_that_is_refused_without_the_store_gets_the_refusal_immediately() {
     crate::run(async {
@@ -64,9 +65,9 @@ fn a_caller_that_is_refused_without_the_store_gets_the_refusal_immediately() {
     });
 }
 
-/// B51: the fallback store has booked the place, so the caller waits for the place. A refund would
-/// reach the inner store if that store is available again. Then it would refund a cost that the
-/// inner store never charged.
+/// The fallback store has reserved a place, so the caller waits for this place. If the caller is
+/// cancelled, nothing is refunded (defect B51), because the refund could reach the main store,
+/// which never charged the place.
 #[test]
 fn b51_a_place_in_a_fallback_is_waited_for_and_never_refunded() {
     crate::run(async {

@@ -15,8 +15,8 @@ fn faulty(store: &Recording, plan: Vec<Fault>) -> Faulty {
     Arc::new(store.clone().layer(Faults::new(plan)))
 }
 
-/// B51: when the future is dropped, it is unknown whether the call has booked a place. A task waits
-/// for the answer and refunds the place.
+/// If the future is dropped while its call is in flight, the call has possibly reserved a place.
+/// Without defect B51, a task waits for the answer and refunds the place.
 #[test]
 fn b51_a_dropped_call_in_flight_is_refunded_if_it_was_admitted() {
     crate::run(async {
@@ -50,7 +50,8 @@ fn a_dropped_call_in_flight_is_not_refunded_if_it_was_refused() {
     });
 }
 
-/// B51: if the store does not answer immediately, a task sends the refund.
+/// Without defect B51, if a wait is cancelled and the store does not answer immediately, a task
+/// sends the refund.
 #[test]
 fn b51_a_slow_refund_is_sent_by_a_task() {
     crate::run(async {
@@ -68,7 +69,7 @@ fn b51_a_slow_refund_is_sent_by_a_task() {
     });
 }
 
-/// B52: a store that never answers keeps no task for longer than ten seconds.
+/// Without defect B52, a store that never answers keeps no task for longer than ten seconds.
 #[test]
 fn b52_a_task_without_an_answer_ends_after_ten_seconds() {
     crate::run(async {
@@ -88,8 +89,8 @@ fn b52_a_task_without_an_answer_ends_after_ten_seconds() {
     });
 }
 
-/// An error does not show whether the call was charged. So nothing is refunded, and the call is not
-/// repeated.
+/// An error does not show whether the store has charged the call. So the limiter sends neither a
+/// refund nor the call again.
 #[test]
 fn a_failed_call_is_made_once_and_its_error_returned() {
     crate::run(async {

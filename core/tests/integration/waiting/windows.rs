@@ -37,15 +37,16 @@ fn crowd(policy: &str, callers: usize) -> (Vec<u64>, usize) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Each window admits as many callers as its limit. A caller is admitted at most an eighth of a
-    /// window late. Each waiting caller makes one more call for every full window.
+    /// Each window admits as many callers as its limit, at most an eighth of a window late. Every
+    /// caller that still waits makes one call in each window.
     #[test]
     fn a_crowd_at_a_fixed_window_is_admitted_window_by_window(limit in 1_usize..8, callers in 1_usize..40) {
         let (admissions, calls) = crowd(&format!("fixed-window {limit}/1s anchored"), callers);
         let rounds = callers.div_ceil(limit);
         for (index, &admitted) in admissions.iter().enumerate() {
-            // A window begins with its first call. This call is late by up to 125 ms and the grain
-            // of a timer.
+            // An anchored window begins with its first admitted call. This call is made up to 126
+            // ms after the end of the previous window: the jitter is at most 125 ms, and the rest
+            // is the resolution of a timer.
             let (window, slack) = ((index / limit) as u64, 126_000);
             let bounds = window * 1_000_000..=window * (1_000_000 + slack);
             prop_assert!(bounds.contains(&admitted), "{index}: {admissions:?}");
@@ -54,8 +55,8 @@ proptest! {
         prop_assert!(calls <= max, "{calls} > {max}");
     }
 
-    /// If a caller is refused again, another caller was admitted instead. So a caller makes at most
-    /// one more call than other callers are admitted.
+    /// If a retry is refused, another caller was admitted before it. So a caller makes at most one
+    /// call more than the number of callers that are admitted before it.
     #[test]
     fn the_calls_of_a_crowd_are_bounded_for_every_window(
         policy in prop::sample::select(vec!["sliding-log", "sliding-counter", "fixed-window"]),
@@ -113,13 +114,15 @@ fn a_refusal_that_outlasts_the_wait_is_returned_immediately() {
             assert!(decision.is_denied());
         }
         assert_eq!((started.elapsed(), store.as_layer().calls().len()), (ms(0), 3));
-        // If the window begins exactly at the deadline, the caller is still admitted.
+        // If the next window begins exactly at the deadline of the caller, the caller is still
+        // admitted.
         assert!(limiter.subject("s").acquire_within(ms(1_000)).await.unwrap().is_allowed());
         assert_eq!(started.elapsed(), ms(1_000));
     });
 }
 
-/// Between its calls, a waiting caller has no charge that must be refunded.
+/// While a caller waits for a window, nothing is charged for it. So a cancelled wait needs no
+/// refund.
 #[test]
 fn b51_a_cancelled_wait_for_a_window_leaves_no_charge() {
     crate::run(async {
@@ -141,15 +144,15 @@ fn b51_a_cancelled_wait_for_a_window_leaves_no_charge() {
     });
 }
 
-/// If a timer fires late, after the deadline, no further call is made.
+/// If a timer fires only after the deadline of the caller, the caller makes no further call.
 #[test]
 fn a_caller_that_wakes_after_the_deadline_makes_no_call() {
     crate::run(async {
         let store = recording();
         let limiter = limiter(store.clone(), "fixed-window 1/1s anchored");
         assert!(limiter.until_ready("s").await.is_ok());
-        // The deadline is a little after the end of the window at one second. The timer fires a
-        // millisecond after the end of the window.
+        // The window ends at 1 s, and the deadline of the caller is 0.3 ms later. The timer fires 1
+        // ms after the end of the window, so after the deadline.
         let wait = ms(1_000) + std::time::Duration::from_micros(300);
         assert!(limiter.subject("s").acquire_within(wait).await.unwrap().is_denied());
         assert_eq!(store.as_layer().calls().len(), 2);

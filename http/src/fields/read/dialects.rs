@@ -1,4 +1,5 @@
-//! Fields that contain one number each, from the drafts before 07 and from vendors.
+//! Reads fields that contain one number each: the fields of drafts 00 to 06, and the fields of
+//! vendors.
 
 use std::time::SystemTime;
 
@@ -11,21 +12,21 @@ use super::structured::{
     each, natural, numbered_limit, parse, policy_of_number, with_numbered_policies,
 };
 
-/// The prefixes of fields that can contain the name of a limit, as in `x-ratelimit-limit-requests`
-/// and `x-ratelimit-requests-limit`.
+/// The prefixes of field names that can contain the name of a limit. For example,
+/// `x-ratelimit-limit-requests` and `x-ratelimit-requests-limit` contain the name `requests`.
 const PREFIXES: [&str; 3] = ["x-ratelimit-", "x-rate-limit-", "anthropic-ratelimit-"];
 
 /// The field of Shopify, which contains `used/limit`.
 const SHOPIFY: HeaderName = HeaderName::from_static("x-shopify-shop-api-call-limit");
 
-/// The maximum number of limits that are named by their fields.
+/// The maximum number of limits whose names are parts of field names. Further limits are ignored.
 const MAX_LIMITS: usize = 64;
 
-/// The maximum length of the name of a limit.
+/// The maximum length of the name of a limit, in bytes.
 const MAX_NAME: usize = 128;
 
-/// Words in the names of fields that name a unit. OpenAI and Anthropic limit tokens, and Linear
-/// limits the complexity of queries.
+/// Words that name a unit if the name of a field contains them. OpenAI and Anthropic limit tokens,
+/// and Linear limits the complexity of queries.
 const UNITS: [&str; 2] = ["tokens", "complexity"];
 
 /// The part of a limit that a field contains.
@@ -34,8 +35,8 @@ enum Part {
     Limit,
     Remaining,
     Reset,
-    /// Seconds from now. This part takes precedence over [`Part::Reset`], because it does not
-    /// depend on a synchronized clock.
+    /// The reset in seconds from now. This part takes precedence over [`Part::Reset`], because it
+    /// does not depend on a synchronized clock.
     ResetAfter,
     Name,
 }
@@ -43,7 +44,7 @@ enum Part {
 /// The fields of one limit.
 #[derive(Default)]
 struct Fields<'h> {
-    /// The name of the limit, from the names of its fields.
+    /// The name of the limit, which is a part of the names of its fields.
     name: &'h str,
     limit: Option<&'h HeaderName>,
     remaining: Option<&'h HeaderName>,
@@ -52,7 +53,7 @@ struct Fields<'h> {
     name_field: Option<&'h HeaderName>,
 }
 
-/// `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset` of the drafts 00 to 06.
+/// Reads `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset` of drafts 00 to 06.
 pub(super) fn draft_06(
     headers: &HeaderMap,
     policies: &[ServerLimit],
@@ -64,7 +65,7 @@ pub(super) fn draft_06(
             "ratelimit-limit" => Part::Limit,
             "ratelimit-remaining" => Part::Remaining,
             "ratelimit-reset" => Part::Reset,
-            // GitLab sends the same time as a date.
+            // GitLab sends the time of `RateLimit-Reset` also as a date in `RateLimit-ResetTime`.
             "ratelimit-resettime" if fields.reset.is_none() => Part::Reset,
             "ratelimit-name" => Part::Name,
             _ => continue,
@@ -104,8 +105,8 @@ pub(super) fn others(
     (!limits.is_empty()).then_some(limits)
 }
 
-/// Returns the name of the limit and the part of it that a field contains, by the name of the
-/// field.
+/// Derives the name of a limit, and the part of the limit that a field contains, from the name of
+/// the field.
 fn classify(field: &str) -> Option<(&str, Part)> {
     let rest = PREFIXES.iter().find_map(|prefix| field.strip_prefix(prefix))?;
     match rest {
@@ -132,7 +133,7 @@ fn classify(field: &str) -> Option<(&str, Part)> {
     (found.0.len() <= MAX_NAME).then_some(found)
 }
 
-/// Reads the used part and the limit, and returns the limit and the difference.
+/// Reads Shopify's field `used/limit`. The remaining amount is the difference of both numbers.
 fn shopify(headers: &HeaderMap) -> Option<ServerLimit> {
     let (used, limit) = headers.get(&SHOPIFY)?.to_str().ok()?.split_once('/')?;
     let (used, limit) = (ceil_number(used)?, floor_number(limit)?);
@@ -155,8 +156,8 @@ impl<'h> Fields<'h> {
         *place = Some(field);
     }
 
-    /// Returns the limit and the policies that follow it in its field. Returns `None` if all fields
-    /// are malformed.
+    /// Reads the fields of a limit. Returns the limit, and the policies that follow the limit in
+    /// its field, as in `100, 100;w=60`. Returns `None` if all fields are malformed.
     fn read(
         &self,
         headers: &HeaderMap,
@@ -198,7 +199,8 @@ fn quota(headers: &HeaderMap, field: &HeaderName) -> Option<(ServerLimit, Vec<Se
     Some((limit, each(&list, policy_of_number)?))
 }
 
-/// Reads the smallest of one or several numbers, which may have parameters: `76`, `76;w=21600`.
+/// Reads one or several numbers, which may have parameters, and returns the smallest number.
+/// Examples are `76` and `76;w=21600`.
 fn remaining(headers: &HeaderMap, field: &HeaderName) -> Option<u64> {
     smallest(headers, field, floor_number).or_else(|| {
         let list: List = parse(headers, field)?;
@@ -211,7 +213,7 @@ fn unit(name: &str) -> Option<&'static str> {
     UNITS.into_iter().find(|&unit| name.split('-').any(|word| word == unit))
 }
 
-/// Returns the smallest value of all lines, or `None` if a line is malformed.
+/// Returns the smallest value of all lines of a field, or `None` if a line is malformed.
 fn smallest<T: Ord>(
     headers: &HeaderMap,
     field: &HeaderName,
@@ -220,7 +222,7 @@ fn smallest<T: Ord>(
     lines(headers, field, read)?.into_iter().min()
 }
 
-/// Returns the latest value of all lines, or `None` if a line is malformed.
+/// Returns the latest value of all lines of a field, or `None` if a line is malformed.
 fn latest<T: Ord>(
     headers: &HeaderMap,
     field: &HeaderName,
@@ -234,13 +236,15 @@ fn lines<T>(
     field: &HeaderName,
     read: impl Fn(&str) -> Option<T>,
 ) -> Option<Vec<T>> {
-    // Dates and durations are ASCII, except for the micro sign.
+    // The lines are read as UTF-8, because a duration can contain the micro sign, which is not
+    // ASCII.
     let text =
         |line: &'_ http::HeaderValue| std::str::from_utf8(line.as_bytes()).ok().and_then(&read);
     headers.get_all(field).iter().map(text).collect()
 }
 
-/// Returns the text, if it is a name of printable ASCII characters.
+/// Returns the name that a field contains. Returns `None` if the name is empty, too long, or not
+/// printable ASCII.
 fn name_in<'h>(headers: &'h HeaderMap, field: &HeaderName) -> Option<&'h str> {
     let name = headers.get(field)?.to_str().ok()?.trim();
     (!name.is_empty() && name.len() <= MAX_NAME).then_some(name)

@@ -15,8 +15,8 @@ use moment::{ceil_number, moment};
 /// malformed.
 const MAX_FIELD: usize = 64 * 1024;
 
-/// The maximum number of limits in a response. A parser of structured fields must support this many
-/// members.
+/// The maximum number of members of a structured field. By RFC 9651, a parser must support this
+/// many members.
 const MAX_LIMITS: usize = 1024;
 
 /// The limits that a server announced with a response, in any known format.
@@ -38,12 +38,12 @@ const MAX_LIMITS: usize = 1024;
 /// * If several formats announce remaining amounts, only the newest format counts: drafts 08 to 11,
 ///   then draft 07, then drafts 00 to 06, then all others.
 /// * A malformed field is ignored as a whole, and so is a field of more than 64 KiB or 1,024
-///   members. A structured field with several lines is one list. From several lines of another
-///   field, the smallest number or the latest time counts.
+///   members. A structured field with several lines is one list. If another field has several
+///   lines, the smallest number or the latest time counts.
 /// * A wait or a reset can be a number, an HTTP date, an ISO 8601 time with a zone, or a duration
-///   of Go (`6m0s`). A number below 10⁹ means seconds from now, a number below 10¹¹ seconds since
-///   1970, and any other number milliseconds since 1970. Fractions of seconds are rounded up, and
-///   fractions of remaining amounts are rounded down.
+///   of Go (`6m0s`). A number below 10⁹ means seconds from now. A number from 10⁹ to below 10¹¹
+///   means seconds since 1970. A larger number means milliseconds since 1970. Fractions of seconds
+///   are rounded up, and fractions of remaining amounts are rounded down.
 /// * A time in the past counts as now. A time more than 71 years ahead
 ///   ([`MAX_SPAN`](tidegate_core::MAX_SPAN)) counts as this maximum.
 /// * If `Retry-After` is sent several times, the latest time counts.
@@ -80,7 +80,7 @@ pub struct ServerLimits {
     retry_after: Option<SystemTime>,
 }
 
-/// One of the limits that a server announced. Each part is present only if the server announced it.
+/// A limit that a server announced. Each part is present only if the server announced it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServerLimit {
     name: Option<Box<str>>,
@@ -102,20 +102,21 @@ impl ServerLimits {
         Self { limits: read_limits(headers, now), retry_after: read_retry_after(headers, now) }
     }
 
-    /// Returns the limits. They are empty if the server announced none, or none in a known format.
+    /// Returns the limits. The slice is empty if the server announced no limit in a known format.
     #[must_use]
     pub fn limits(&self) -> &[ServerLimit] {
         &self.limits
     }
 
-    /// Returns the time of `Retry-After`, which is not before `now`.
+    /// Returns the time in `Retry-After`. If this time is in the past, returns the time at which
+    /// the response arrived.
     #[must_use]
     pub fn retry_after(&self) -> Option<SystemTime> {
         self.retry_after
     }
 
-    /// Returns the latest reset of the limits that have no remaining amount. Returns `None` if
-    /// there is no such limit, or none with a reset.
+    /// Returns the latest reset of all limits whose remaining amount is 0. Returns `None` if no
+    /// such limit has a reset.
     #[must_use]
     pub fn exhausted_until(&self) -> Option<SystemTime> {
         let exhausted = self.limits.iter().filter(|limit| limit.is_exhausted());
@@ -131,7 +132,7 @@ impl ServerLimits {
 }
 
 impl ServerLimit {
-    /// Returns the server's name of the limit.
+    /// Returns the name that the server gave to the limit.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -144,16 +145,16 @@ impl ServerLimit {
         self.partition_key.as_deref()
     }
 
-    /// Returns the unit that is counted, if the server says that it is not requests: the parameter
-    /// `qu` of a policy, or a word in the name of a field. `x-ratelimit-limit-tokens` and
-    /// `anthropic-ratelimit-input-tokens-limit` count `tokens`, and `x-ratelimit-complexity-limit`
-    /// counts `complexity`.
+    /// Returns the unit that the limit counts, or `None` if it counts requests. The server names
+    /// the unit in the parameter `qu` of a policy, or in the name of a field. For example,
+    /// `x-ratelimit-limit-tokens` and `anthropic-ratelimit-input-tokens-limit` count `tokens`, and
+    /// `x-ratelimit-complexity-limit` counts `complexity`.
     #[must_use]
     pub fn unit(&self) -> Option<&str> {
         self.unit.as_deref()
     }
 
-    /// Returns the amount that is admitted in the window.
+    /// Returns the amount that the server admits in the window.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         self.limit

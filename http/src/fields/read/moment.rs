@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use tidegate_core::MAX_SPAN;
 
-/// The smallest number that means seconds since 1970 instead of a span: 10⁹ s are 31 years.
+/// The smallest number that means seconds since 1970. A smaller number means a span from now,
+/// because 10⁹ s are 31 years.
 const MIN_EPOCH_SECS: u64 = 1_000_000_000;
 
 /// The smallest number that means milliseconds since 1970. As seconds, 10¹¹ would be in the year
@@ -24,7 +25,8 @@ const GO_UNITS: [(&str, u128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Returns the time that `text` means. It is not before `now`, and at most [`MAX_SPAN`] later.
+/// Returns the time that `text` means. The time is not before `now`, and at most [`MAX_SPAN`]
+/// later.
 pub(super) fn moment(text: &str, now: SystemTime) -> Option<SystemTime> {
     let text = text.trim_matches([' ', '\t']);
     if let Some(number) = ceil_number(text) {
@@ -40,7 +42,9 @@ pub(super) fn moment(text: &str, now: SystemTime) -> Option<SystemTime> {
     Some(bounded(time, now))
 }
 
-/// Returns the time that a number means.
+/// Returns the time that a number means. A number below 10⁹ is a span from `now`, in seconds. A
+/// number below 10¹¹ is a time in seconds since 1970. Any other number is a time in milliseconds
+/// since 1970.
 pub(super) fn moment_of_number(number: u64, now: SystemTime) -> SystemTime {
     let since_epoch = match number {
         ..MIN_EPOCH_SECS => return after(now, Duration::from_secs(number)),
@@ -53,7 +57,7 @@ pub(super) fn moment_of_number(number: u64, now: SystemTime) -> SystemTime {
 
 fn after(now: SystemTime, span: Duration) -> SystemTime {
     let span = span.min(MAX_SPAN);
-    // At the end of the clock's range, the result is `now`.
+    // If the sum is outside of the clock's range, the result is `now`.
     now.checked_add(span).unwrap_or(now)
 }
 
@@ -68,12 +72,13 @@ pub(super) fn ceil_number(text: &str) -> Option<u64> {
     Some(whole.saturating_add(u64::from(fraction.bytes().any(|digit| digit != b'0'))))
 }
 
-/// Like the function for rounding up, but rounds down.
+/// Like [`ceil_number`], but rounds down.
 pub(super) fn floor_number(text: &str) -> Option<u64> {
     decimal(text).map(|(whole, _)| whole)
 }
 
-/// Returns the integer before the point, and the digits after the point.
+/// Splits a number at its point. Returns the integer before the point, and the digits after the
+/// point.
 fn decimal(text: &str) -> Option<(u64, &str)> {
     let text = text.trim_matches([' ', '\t']);
     let (whole, fraction) = match text.split_once('.') {
@@ -97,7 +102,7 @@ fn go_duration(text: &str) -> Option<Duration> {
         let digits = rest.find(|char: char| !char.is_ascii_digit() && char != '.')?;
         let (number, tail) = rest.split_at(digits);
         let (unit, in_nanos) = GO_UNITS.iter().find(|(unit, _)| {
-            // After a unit, a number or the end must follow, so that `m` does not match the
+            // A number or the end of the text must follow the unit, so that `m` does not match the
             // beginning of `ms`.
             tail.strip_prefix(unit).is_some_and(|tail| !tail.starts_with(char::is_alphabetic))
         })?;
@@ -111,8 +116,8 @@ fn go_duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then(|| Duration::new(secs, nanos))
 }
 
-/// Returns the part of a unit that is given by the digits after a point, rounded up. An hour has 13
-/// digits in nanoseconds.
+/// Returns the value of `0.digits` units in nanoseconds, rounded up. Digits after the 13th only
+/// round up, because an hour in nanoseconds has 13 digits.
 fn fraction_of(unit: u128, digits: &str) -> u128 {
     let (exact, more) = digits.split_at(digits.len().min(13));
     let mut scale: u128 = 1;

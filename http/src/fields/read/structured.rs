@@ -1,4 +1,5 @@
-//! The structured fields: `RateLimit` of drafts 07 to 11, and `RateLimit-Policy` of all drafts.
+//! Reads the structured fields: `RateLimit` of drafts 07 to 11, and `RateLimit-Policy` of all
+//! drafts.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -50,8 +51,8 @@ pub(super) fn numbered_limit(item: &Item) -> Option<ServerLimit> {
     })
 }
 
-/// Reads `RateLimit`. Returns each limit with its policy, and then the policies that the field does
-/// not mention.
+/// Reads `RateLimit`. Returns each limit, merged with its policy, and then the policies of
+/// `RateLimit-Policy` that `RateLimit` does not mention.
 pub(super) fn limits(
     headers: &HeaderMap,
     policies: &[ServerLimit],
@@ -130,14 +131,15 @@ impl<'p> PolicyNames<'p> {
         for (place, policy) in policies.iter().enumerate() {
             let Some(name) = policy.name() else { continue };
             places.entry((name, policy.partition_key())).or_insert(place);
-            // This entry serves limits without a key, and limits with a key that no policy has.
+            // The entry without a key is for limits without a partition key, and for limits whose
+            // key no policy has.
             places.entry((name, None)).or_insert(place);
         }
         Self { policies, places }
     }
 
-    /// Returns the index of the policy with the name of this limit. If both have a partition key,
-    /// the keys must be equal.
+    /// Returns the index of the policy with the same name as the limit. If both have a partition
+    /// key, the keys must be equal.
     fn policy_of(&self, limit: &ServerLimit) -> Option<usize> {
         let (name, key) = (limit.name()?, limit.partition_key());
         self.places.get(&(name, key)).copied().or_else(|| {
@@ -147,15 +149,16 @@ impl<'p> PolicyNames<'p> {
     }
 }
 
-/// Returns a limit, the policies `beside` it in its field, and the policies of `RateLimit-Policy`.
-/// The limit's own policy, which has its number and its window, is merged into it. If several
-/// policies match, the own policy is not known.
+/// Returns the limit, then the policies `beside` from the same field, and then the policies of
+/// `RateLimit-Policy`. If exactly one of these policies has the number and the window of the limit,
+/// it is merged into the limit.
 pub(super) fn with_numbered_policies(
     mut limit: ServerLimit,
     beside: &[ServerLimit],
     policies: &[ServerLimit],
 ) -> Vec<ServerLimit> {
-    // A policy with a name, from drafts 08 and later, belongs to a `RateLimit` field.
+    // A policy with a name has the syntax of drafts 08 and later. It belongs to a `RateLimit`
+    // field, and not to this limit.
     let unnamed = policies.iter().filter(|policy| policy.name.is_none());
     let mut own = beside.iter().chain(unnamed).filter(|policy| {
         policy.limit == limit.limit && (limit.window.is_none() || policy.window == limit.window)
@@ -189,8 +192,8 @@ pub(super) fn parse<T: FieldType>(headers: &HeaderMap, name: &HeaderName) -> Opt
     Parser::new(&joined(headers, name)?).parse().ok()
 }
 
-/// Reads each item; `None` if `read` rejects an item, or if there is an inner list or too many
-/// items.
+/// Reads each item. Returns `None` if `read` rejects an item, or if there is an inner list or too
+/// many items.
 pub(super) fn each<T>(list: &List, read: impl Fn(&Item) -> Option<T>) -> Option<Vec<T>> {
     if list.len() > MAX_LIMITS {
         return None;
@@ -210,7 +213,8 @@ fn required<'i, T>(
     optional(item, key, read)?
 }
 
-/// Returns a parameter. The outer `None` means that the parameter is malformed.
+/// Returns a parameter. The outer `None` means that the parameter is malformed, and the inner
+/// `None` means that it is absent.
 fn optional<'i, T>(
     item: &'i Item,
     key: &str,
@@ -226,12 +230,12 @@ fn string(value: &BareItem) -> Option<&str> {
     value.as_string().map(|text| text.as_str())
 }
 
-/// Converts to an integer of at least 0.
+/// Returns the value as an integer, or `None` if it is not an integer of at least 0.
 pub(super) fn natural(value: &BareItem) -> Option<u64> {
     u64::try_from(i64::from(value.as_integer()?)).ok()
 }
 
-/// Converts to a number of seconds of at least 1.
+/// Returns the value as a window in seconds, or `None` if it is not an integer of at least 1.
 fn window(value: &BareItem) -> Option<Duration> {
     natural(value).filter(|&secs| secs > 0).map(Duration::from_secs)
 }

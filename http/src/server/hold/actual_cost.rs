@@ -19,23 +19,24 @@ pub(super) enum Source {
 pub(super) type CostOfResponse = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 
 impl ActualCost {
-    /// Settles at the usage that the handler reports in this measure: see [`Usage`](super::Usage).
-    /// If the handler reports nothing, the cost is the estimate.
+    /// Creates a source that takes the cost from the usage that the handler reports in this
+    /// measure: see [`Usage`](super::Usage). If the handler reports nothing, the cost is the
+    /// estimate.
     #[must_use]
     pub fn usage(measure: impl Into<Box<str>>) -> Self {
         Self(Source::Usage(measure.into()))
     }
 
-    /// Settles at the number of bytes of the response body that the server has read, without
-    /// trailers.
+    /// Creates a source whose cost is the number of bytes of the response body that the server has
+    /// read, without trailers.
     #[must_use]
     pub fn body_bytes() -> Self {
         Self(Source::BodyBytes)
     }
 
-    /// Settles at the cost that a function returns for the head of the response. The function can
-    /// read the status, or a number that the handler put into the extensions. If the function
-    /// returns `None`, the cost is the estimate.
+    /// Creates a source that takes the cost from a function of the head of the response. The
+    /// function can read the status, or a number that the handler put into the extensions of the
+    /// response. If the function returns `None`, the cost is the estimate.
     ///
     /// ```
     /// use http::StatusCode;

@@ -14,9 +14,10 @@ pin_project! {
     /// The body of a response of a [`HoldService`](super::HoldService). It wraps the body of the
     /// inner service and counts its bytes. The end of the body settles the hold of the request.
     ///
-    /// Unless the store answers immediately, the end of the body waits for the store. The last data
-    /// does not wait. If the body is dropped earlier, for example because the client disconnected,
-    /// a task settles the hold.
+    /// The data of the body never waits for the store. Only the end of the body waits until the
+    /// store has settled the hold. If the body is dropped earlier, for example because the client
+    /// disconnected, the drop settles the hold. For a store that does not answer immediately, a
+    /// task does this.
     pub struct HoldBody<B> {
         #[pin]
         inner: B,
@@ -51,7 +52,7 @@ impl<B: Body> Body for HoldBody<B> {
             match settling.as_mut().poll(context) {
                 Poll::Ready(()) => *this.settling = None,
                 Poll::Pending if *this.is_over => return Poll::Pending,
-                // The body does not wait for a report.
+                // A report in flight does not delay the next frame.
                 Poll::Pending => {}
             }
         }
@@ -63,7 +64,7 @@ impl<B: Body> Body for HoldBody<B> {
             Some(Ok(frame)) => this.hold.as_mut().and_then(|hold| {
                 let bytes = frame.data_ref().map_or(0, |data| data.remaining());
                 hold.count(u64::try_from(bytes).unwrap_or(u64::MAX));
-                // A server may stop polling after this frame.
+                // A server may stop polling after the last frame, so the response ends here.
                 if frame.is_trailers() || this.inner.is_end_stream() {
                     hold.end();
                     return None;
@@ -71,7 +72,8 @@ impl<B: Body> Body for HoldBody<B> {
                 if this.settling.is_some() { None } else { hold.report() }
             }),
             Some(Err(_)) => {
-                // The drop of the hold settles it, as for a response that was cut.
+                // The body failed. The drop of the hold settles it by the rule for requests that
+                // were cut.
                 (*this.hold, *this.settling) = (None, None);
                 None
             }
@@ -96,8 +98,8 @@ impl<B: Body> Body for HoldBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        // While this is `false`, servers poll the body to its end. There the hold is settled
-        // without a task.
+        // While this method returns `false`, servers poll the body to its end. At the end, the hold
+        // is settled without a task.
         self.hold.is_none() && self.settling.is_none() && self.inner.is_end_stream()
     }
 

@@ -29,14 +29,14 @@ impl<S, R> HoldLayer<S, R> {
         Self { shared: Arc::new(shared), settings: Arc::new(settings) }
     }
 
-    /// Sets the cost of a request that was cut. A request is cut if
+    /// Sets the rule for the cost of a request that was cut. A request is cut in two cases:
     ///
-    /// * its handler is dropped, panics or fails before it returns a response, or
-    /// * the body of its response is dropped or fails before its end.
+    /// * The handler is dropped, panics or fails before it returns a response.
+    /// * The body of the response is dropped or fails before its end.
     ///
-    /// The rule applies to the limits of [`hold_for`](super::super::RateLimitLayer::hold_for) whose
-    /// actual cost is not known at this time. The other limits keep their costs. The columns of
-    /// this table are the [sources of the actual cost](ActualCost):
+    /// The rule applies to the limits that are named in
+    /// [`hold_for`](super::super::RateLimitLayer::hold_for). The other limits keep their costs. The
+    /// columns of this table are the [sources of the actual cost](ActualCost):
     ///
     /// | rule | [`usage`](ActualCost::usage) | [`body_bytes`](ActualCost::body_bytes) | [`by_response`](ActualCost::by_response) |
     /// |---|---|---|---|
@@ -50,18 +50,18 @@ impl<S, R> HoldLayer<S, R> {
     /// Sets the minimum time between two reports of a streaming response to the store. The default
     /// is one second.
     ///
-    /// A report charges the usage above the estimate immediately, so that later requests are
-    /// decided with it before the response ends. A report also
-    /// [extends](tidegate_core::Limiter::extend) the hold after half of its time.
+    /// A report charges the usage above the estimate immediately, so that the store counts this
+    /// usage for later requests before the response ends. After half of the time of the hold, a
+    /// report also [extends](tidegate_core::Limiter::extend) the hold.
     pub fn report_every(self, interval: Duration) -> Self {
         self.with(|settings| settings.interval = interval)
     }
 
-    /// Sets a function that returns the id of a hold, such as an idempotency key. A request with
-    /// the id of an earlier request is admitted and charged together with the earlier request, for
-    /// as long as the store remembers the id. If the function returns `None` or an empty id, the id
-    /// consists of 128 random bits, as without this setting. An id longer than 256 bytes is
-    /// replaced by its digest.
+    /// Sets a function that returns the id of a hold, such as an idempotency key. If an earlier
+    /// request had the same id, and the store still remembers this id, both requests are admitted
+    /// and charged as one request. If the function returns `None` or an empty id, the id consists
+    /// of 128 random bits, which is also the default. An id longer than 256 bytes is replaced by
+    /// its digest.
     ///
     /// A client that chooses the id pays only once for all requests with this id. Therefore, use
     /// this setting only if the handler does its work once per id, and make the identity of the
@@ -84,7 +84,7 @@ impl<Svc, S, R> Layer<Svc> for HoldLayer<S, R> {
     }
 }
 
-// A derived implementation would require `S: Clone` and `R: Clone`.
+// `#[derive(Clone)]` would require `S: Clone` and `R: Clone`.
 impl<S, R> Clone for HoldLayer<S, R> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), settings: Arc::clone(&self.settings) }

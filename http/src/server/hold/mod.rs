@@ -65,21 +65,22 @@
 //!
 //! # Failed settlements
 //!
-//! If the store fails, the estimate stays charged, unless the policy
-//! [refunds](tidegate_core::Policy::refund_lapsed) the unspent part of a hold that lapses. The
-//! store can settle a hold for twice the time of [`hold_for`](super::RateLimitLayer::hold_for), and
-//! a body that streams extends the hold. If a failure policy admitted the request without the
-//! store, the settlement charges the store, provided that the store answers again.
+//! If the store fails when a hold is settled, the estimate stays charged. If the policy has
+//! [`refund_lapsed`](tidegate_core::Policy::refund_lapsed), the store refunds the unspent part when
+//! the hold lapses. The store can settle a hold for twice the time of
+//! [`hold_for`](super::RateLimitLayer::hold_for), and a body that streams extends the hold. If a
+//! failure policy admitted the request without the store, the settlement charges the store, if the
+//! store answers again.
 //!
 //! # Shutdown
 //!
 //! A server that shuts down drops its unfinished responses, and their holds are settled like the
-//! holds of requests that were cut. Unless the store answers immediately, tasks settle these holds.
-//! Before the program ends the runtime, it waits for these tasks: it calls
+//! holds of requests that were cut. If the store does not answer immediately, tasks settle these
+//! holds. The program must wait for these tasks before it ends the runtime: it calls
 //! [`Limiter::guards_settled`](tidegate_core::Limiter::guards_settled) on a clone of the layer's
 //! limiter.
 //! [`examples/llm-gateway`](https://github.com/tidegate/tidegate/blob/main/examples/llm-gateway/src/serve.rs)
-//! shows both steps.
+//! shows such a shutdown.
 //!
 //! # Cost
 //!

@@ -21,8 +21,8 @@ use super::super::shared::Shared;
 use super::settings::{HoldSettings, Rule};
 use super::usage::Usage;
 
-/// A call to the store after a response. It returns nothing, because no caller is left to
-/// handle an error. The layer `observed` counts the error.
+/// A call to the store after a response. It returns nothing, because no caller is left to handle an
+/// error. The store layer `observed` counts errors.
 pub(in super::super) type StoreCall = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The hold of a request that the inner service is executing. If this value is dropped because the
@@ -57,7 +57,7 @@ pub(in super::super) trait OpenHold: Send {
 struct HeldRequest<S: Store + 'static> {
     limiter: Limiter<S>,
     settings: Arc<HoldSettings>,
-    /// `None` after the settlement was started.
+    /// The guard of the hold. `None` after the settlement was started.
     guard: Option<HoldGuard<S>>,
     charges: SmallVec<[HeldCharge; 4]>,
     usage: Usage,
@@ -115,7 +115,8 @@ async fn hold_limits<S: Store + 'static>(
         let message = "a layer that holds needs a Tokio runtime, to settle when a request is cut";
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    // If the caller is cancelled, a task awaits the call and settles the hold later.
+    // `guards_settled` waits for this request even before its guard exists. If the caller is
+    // cancelled, a task awaits the call and settles the hold.
     let _counted = limiter.counted_guard();
     let id = settings.id(request)?;
     let mut call: Option<MultiRequest<'_, S>> = None;
@@ -125,8 +126,8 @@ async fn hold_limits<S: Store + 'static>(
             None => limiter.by(limit.policy, subject),
             Some(call) => call.by(limit.policy, subject),
         };
-        // A client can choose an estimate of any size. A policy refuses an estimate of `MAX_EXACT`
-        // as well as a larger one.
+        // A request can cause an estimate of any size. An estimate above `MAX_EXACT` is reduced to
+        // `MAX_EXACT`, which every policy refuses too.
         call = Some(call_so_far.cost(limit.cost.min(MAX_EXACT)).tenant(limit.tenant()));
     }
     let Some(call) = call else {
@@ -162,8 +163,8 @@ async fn hold_limits<S: Store + 'static>(
 }
 
 impl<S: Store + 'static> HeldRequest<S> {
-    /// Returns the cost of a charge that is known now. Returns `None` if the charge keeps its
-    /// estimate.
+    /// Returns the cost of a charge, as far as it is known now. Returns `None` if the charge keeps
+    /// its estimate.
     fn cost(&self, charge: &HeldCharge) -> Option<u64> {
         if charge.is_cancelled {
             return Some(0);
@@ -181,14 +182,14 @@ impl<S: Store + 'static> HeldRequest<S> {
         known.or((if_cut == Some(OnDrop::Cancel)).then_some(0))
     }
 
-    /// Returns the guard and all costs that are known. The costs are also set in the guard, so that
-    /// its drop settles at the same costs.
+    /// Takes the guard, and returns it with all costs that are known. The costs are also set in the
+    /// guard, so that its drop settles the hold at the same costs.
     fn take_guard(&mut self) -> Option<(HoldGuard<S>, Costs)> {
         let mut guard = self.guard.take()?;
         let mut costs = Costs::new();
         for charge in &self.charges {
-            // The guard adds up the costs of policies with the same name. The policy of a request
-            // may have the same name as the policy of another limit.
+            // Two limits can have policies of the same name, because a request can contain its own
+            // policy. The guard would add up their costs, so only the first cost is set.
             let is_first = !costs.iter().any(|(policy, _)| policy.name() == charge.policy.name());
             if is_first && let Some(cost) = self.cost(charge) {
                 let cost = cost.min(MAX_EXACT);
@@ -200,7 +201,7 @@ impl<S: Store + 'static> HeldRequest<S> {
     }
 }
 
-/// Policies, with the cost of a request for each.
+/// The known costs of a request, each with its policy.
 type Costs = SmallVec<[(Policy, u64); 4]>;
 
 fn by_name(costs: &Costs) -> impl Iterator<Item = (&str, u64)> {

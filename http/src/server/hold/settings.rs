@@ -15,8 +15,8 @@ use super::actual_cost::{ActualCost, CostOfResponse, Source};
 #[derive(Clone)]
 pub(in super::super) struct HoldSettings {
     pub(super) ttl: Duration,
-    /// The rule of each limit, in the order of the limits. `None` is the rule of a limit that keeps
-    /// its cost.
+    /// For each limit, in the order of the limits, the rule that determines its actual cost. `None`
+    /// if the limit keeps its cost.
     rules: Box<[Option<Rule>]>,
     pub(super) measures: Arc<[Box<str>]>,
     pub(super) if_cut: OnDrop,
@@ -26,7 +26,7 @@ pub(in super::super) struct HoldSettings {
 
 pub(super) type IdOf = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;
 
-/// The id of a hold. A random id fits without an allocation.
+/// The id of a hold. A random id has 16 bytes, which this type stores without an allocation.
 pub(super) type Id = SmallVec<[u8; 16]>;
 
 #[derive(Clone)]
@@ -93,8 +93,8 @@ impl HoldSettings {
         })
     }
 
-    /// Returns the rule that settles the limit with this index. Returns `None` if the limit keeps
-    /// its cost.
+    /// Returns the rule that determines the actual cost of the limit with this index. Returns
+    /// `None` if the limit keeps its cost.
     pub(super) fn rule(&self, limit: usize) -> Option<&Rule> {
         self.rules.get(limit)?.as_ref()
     }
@@ -103,7 +103,8 @@ impl HoldSettings {
     pub(super) fn id(&self, request: &Parts) -> Result<Id, Error> {
         let chosen = self.id.as_ref().and_then(|id| id(request)).filter(|id| !id.is_empty());
         match chosen {
-            // A client can send a key of any length.
+            // A client can choose an id of any length. An id that is too long is replaced by its
+            // digest.
             Some(id) if id.len() > MAX_ID => Ok(Id::from_slice(&Sha256::digest(&id))),
             Some(id) => Ok(Id::from_vec(id)),
             None => {

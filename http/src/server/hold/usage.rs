@@ -25,20 +25,20 @@ use tidegate_core::MAX_EXACT;
 /// # drop(complete);
 /// ```
 ///
-/// If no limit is settled by a measure, reports of this measure are ignored, so that a handler need
-/// not know the limits.
+/// If no limit of the layer uses a measure, reports of this measure are ignored. So a handler can
+/// report all its measures without knowing the limits.
 #[derive(Debug, Clone, Default)]
 pub struct Usage(Option<Arc<Totals>>);
 
 #[derive(Debug)]
 struct Totals {
     measures: Arc<[Box<str>]>,
-    /// The totals, in the order of the measures. Relaxed operations are sufficient, because the
-    /// totals are independent of each other.
+    /// The totals, in the order of the measures. Relaxed atomic operations are sufficient, because
+    /// the totals are independent of each other.
     totals: SmallVec<[AtomicU64; 2]>,
 }
 
-/// The total of a measure without a report. Every reported total is lower.
+/// The value of a total before the first report. Every reported total is lower.
 const UNREPORTED: u64 = u64::MAX;
 
 impl Usage {
@@ -61,12 +61,12 @@ impl Usage {
             let total = if total == UNREPORTED { 0 } else { total };
             Some(total.saturating_add(amount).min(MAX_EXACT))
         };
-        // The function always returns a new value, so this cannot fail.
+        // `fetch_update` cannot fail, because the function always returns a new value.
         let _ = total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// Sets the total usage, and replaces all previous reports. This is useful if an exact count
-    /// follows the handler's own count.
+    /// Sets the total usage, and replaces all previous reports. Use this method if the exact usage
+    /// becomes known at the end, after the handler has reported its own count.
     pub fn set(&self, measure: &str, total: u64) {
         if let Some(known) = self.total_of(measure) {
             known.store(total.min(MAX_EXACT), Ordering::Relaxed);

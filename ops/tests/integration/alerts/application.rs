@@ -1,4 +1,4 @@
-//! A small program with a limiter on Redis, which serves its metrics.
+//! A small application that limits its requests with Redis and serves its metrics over HTTP.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::http;
 
-/// The metrics recorder. All tests share it, because a process can have only one.
+/// The metrics recorder. A process can have only one, so all tests share it.
 static METRICS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
     let times = Matcher::Suffix("_seconds".to_owned());
     let recorder = PrometheusBuilder::new()
@@ -24,7 +24,6 @@ static METRICS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
     handle
 });
 
-/// The program. It ends when this value is dropped.
 pub(crate) struct Application {
     port: u16,
     answers: Arc<Answers>,
@@ -67,7 +66,7 @@ impl Application {
         eventually(Duration::from_secs(10), "answers", enough).await.unwrap();
     }
 
-    /// Returns the page that Prometheus scrapes.
+    /// Returns the text that Prometheus scrapes.
     pub(crate) fn page(&self) -> String {
         METRICS.render()
     }

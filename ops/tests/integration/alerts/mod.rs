@@ -1,5 +1,5 @@
-//! A real Prometheus fires the alert after a real Redis was stopped, and resolves the alert after
-//! Redis is back.
+//! Tests with a real Redis and a real Prometheus. Prometheus fires an alert after Redis was
+//! stopped, and resolves it after Redis is back.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod application;
@@ -27,7 +27,7 @@ async fn b44_when_redis_is_stopped_the_alert_fires_and_when_it_is_back_it_resolv
 
     redis.stop().await.unwrap();
     prometheus.wait_for_alert(Duration::from_secs(25), ALERT, "firing").await;
-    // No request was refused, and no caller got an error.
+    // The application fails open, so no request was refused and no caller got an error.
     let (passed, others) = application.answers();
     assert!(passed > 0 && others == 0, "{others} requests did not pass");
     for said in [r#"reason="unavailable""#, r#"reason="circuit-open""#] {

@@ -1,4 +1,4 @@
-//! A Prometheus that scrapes one program and has the alert rules of this project.
+//! A Prometheus that scrapes one program and evaluates the alert rules of this project.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use tidegate_test_servers::{Program, eventually, free_port};
 
 use super::http;
 
-/// A running Prometheus. It ends when this value is dropped.
 pub(crate) struct Prometheus {
     port: u16,
     program: Program,
 }
 
 impl Prometheus {
-    /// Starts a Prometheus that scrapes the given port, and waits until it answers.
+    /// Starts a Prometheus that scrapes the port `target`, and waits until it answers.
     pub(crate) async fn start(target: u16) -> Self {
-        // Another program can take the free port first.
+        // The start is retried, because another program can take the free port before Prometheus
+        // does.
         for _ in 0..5 {
             let port = free_port().unwrap();
             let program = Program::start(|dir| prepare(dir, port, target)).unwrap();
@@ -30,7 +30,7 @@ impl Prometheus {
         panic!("found no port for Prometheus");
     }
 
-    /// Returns `true` if Prometheus answers, and `false` if it has lost its port.
+    /// Returns `true` if Prometheus answers, and `false` if another program has taken its port.
     async fn is_ready(&self) -> bool {
         let ready = eventually(Duration::from_secs(15), "Prometheus", async || {
             if self.program.has_ended() {
@@ -48,7 +48,6 @@ impl Prometheus {
         ready
     }
 
-    /// Returns the names and states of all alerts that are not inactive.
     pub(crate) async fn alerts(&self) -> Vec<(String, String)> {
         let alerts = self.ask("/api/v1/alerts").await["alerts"].take();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -56,7 +55,7 @@ impl Prometheus {
         alerts.map(|a| (text(&a["labels"]["alertname"]), text(&a["state"]))).collect()
     }
 
-    /// Waits until an alert is `firing` or `inactive`.
+    /// Waits until the state of an alert is `state`, which is `firing` or `inactive`.
     pub(crate) async fn wait_for_alert(&self, within: Duration, alert: &str, state: &str) {
         let what = format!("{alert} to be {state}");
         let is_so = async || {
@@ -67,7 +66,6 @@ impl Prometheus {
         eventually(within, &what, is_so).await.unwrap();
     }
 
-    /// Waits until an expression has a value.
     pub(crate) async fn wait_until(&self, within: Duration, expression: &str) {
         let query = format!("/api/v1/query?query={}", in_a_url(expression));
         let has_value = async || {
@@ -84,7 +82,7 @@ impl Prometheus {
     }
 }
 
-/// Writes the settings, and returns the command line.
+/// Writes the settings of Prometheus, and returns the command line that starts it.
 fn prepare(dir: &Path, port: u16, target: u16) -> std::io::Result<Vec<PathBuf>> {
     let settings = dir.join("prometheus.yml");
     let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/prometheus/alerts.yml");

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-/// The reason why an argument is not valid. It is sent in a reply with the code `ERR`.
+/// The reason why an argument is not valid. The server sends it in an error reply with the code
+/// `ERR`.
 pub(super) type ArgumentError = String;
 
-/// Returns a whole number from `min` to the largest integer of Redis.
+/// Parses a whole number from `min` to `i64::MAX`, the largest integer of Redis.
 pub(super) fn number(name: &str, argument: &[u8], min: u64) -> Result<u64, ArgumentError> {
     let text = std::str::from_utf8(argument).ok().filter(|text| !text.starts_with('+'));
     let number = text.and_then(|text| text.parse::<u64>().ok());
@@ -28,27 +29,27 @@ pub(super) fn milliseconds(name: &str, argument: &[u8]) -> Result<Duration, Argu
     number(name, argument, 0).map(Duration::from_millis)
 }
 
-/// Returns the text of a policy or of a user name.
+/// Returns an argument as text, or an error if it is not UTF-8.
 pub(super) fn text<'a>(name: &str, argument: &'a Bytes) -> Result<&'a str, ArgumentError> {
     std::str::from_utf8(argument)
         .map_err(|_| format!("{name} is '{}'; it must be UTF-8", shown(argument)))
 }
 
-/// Returns the beginning of an argument for a message.
+/// Returns the first 40 bytes of an argument, escaped for an error message.
 pub(super) fn shown(argument: &[u8]) -> String {
     let end = argument.len().min(40);
     let dots = if argument.len() > end { "..." } else { "" };
     format!("{}{dots}", argument.get(..end).unwrap_or_default().escape_ascii())
 }
 
-/// Returns the seconds of a span, rounded up so that a client that waits for them does not retry
-/// too early.
+/// Returns a span in whole seconds. The span is rounded up, because a client that waits for less
+/// than the span would retry too early.
 pub(super) fn whole_seconds(span: Duration) -> i64 {
     let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
     i64::try_from(seconds).unwrap_or(i64::MAX)
 }
 
-/// Returns the milliseconds of a span, rounded up.
+/// Returns a span in whole milliseconds, rounded up.
 pub(super) fn whole_milliseconds(span: Duration) -> i64 {
     i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }

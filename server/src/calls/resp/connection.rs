@@ -1,4 +1,4 @@
-//! Serves a connection from its first bytes to its end.
+//! Serves a RESP connection from its first bytes to its end.
 
 use std::io;
 use std::mem;
@@ -16,30 +16,30 @@ use super::reply::Reply;
 use super::session::{Planned, Session, Shared, Step};
 use crate::calls::{CallRequest, Outcome};
 
-/// The maximum number of commands that are decided together.
+/// The maximum number of commands in a batch.
 const MAX_BATCH: usize = 256;
 
-/// The maximum number of commands that are decided together on a store that answers immediately.
-/// Then it is the turn of the other connections. A call to any other store waits for the answer, so
-/// that the other connections have their turn anyway, and larger batches cost the store less.
+/// The maximum number of commands in a batch if the store answers immediately. The task yields to
+/// other connections after each full batch. For any other store, a batch can be larger, because
+/// other connections run while the batch waits for its answer.
 const MAX_IMMEDIATE_BATCH: usize = 4;
 
-/// The size of the arguments at which a batch ends. It bounds the replies, because a reply can
-/// repeat its arguments.
+/// A batch ends when its arguments have this many bytes. This limits the size of the replies,
+/// because a reply can repeat the arguments of its command.
 const MAX_BATCH_BYTES: usize = 1 << 20;
 
-/// The number of bytes that one read can return.
+/// The maximum number of bytes that one read returns.
 const READ_BYTES: usize = 16 << 10;
 
-/// A buffer with room for fewer bytes is replaced. An argument keeps the whole buffer in memory in
-/// which it arrived. Filling a buffer before the next one is allocated keeps the memory close to
-/// the size of the arguments.
+/// The connection allocates a new read buffer if the current buffer has room for fewer bytes. An
+/// argument keeps its whole buffer in memory, so replacing a buffer too early would waste memory.
 const MIN_READ_BYTES: usize = 4 << 10;
 
-/// The timeout that replaces a span that the clock cannot represent.
+/// The timeout that is used if a configured timeout is too large for the clock.
 const FAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// The maximum time that a closed connection waits for its client to close it as well.
+/// The maximum time for which the server, after it has closed a connection, waits until the client
+/// closes the connection too.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The maximum size of a buffer that is kept for reuse.
@@ -63,8 +63,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let mut session = Session::new(Arc::clone(&shared));
     let mut frames = Frames::default();
     let (mut input, mut output) = (BytesMut::new(), Vec::new());
-    // Whether long arguments have arrived. In this case the buffer still holds the memory of the
-    // arguments that were split off, although its capacity does not include them.
+    // Whether long arguments have arrived since the last read. `input` still keeps their memory. To
+    // free this memory, the connection copies `input` before the next read.
     let mut has_grown = false;
     // The time at which the first bytes of an incomplete command arrived.
     let mut begun: Option<Instant> = None;
@@ -77,12 +77,12 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             answer(batch.commands, &shared, &mut output).await;
         }
         if is_immediate && is_full && !is_end && output.len() < KEPT_BYTES {
-            // The replies are sent together with those of the next batch.
+            // `output` keeps the replies. The server sends them together with the replies to the
+            // next batch.
             yield_now().await;
             continue;
         }
         if !output.is_empty() {
-            // A client that does not read its replies gets no further replies.
             timeout(settings.write_timeout, send(&mut stream, &output)).await??;
             output.clear();
             output.shrink_to(KEPT_BYTES);
@@ -136,21 +136,21 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Writes all bytes, and flushes the stream, because an encrypted stream buffers writes.
+/// Writes all bytes, and then flushes the stream, because an encrypted stream buffers writes.
 async fn send(stream: &mut (impl AsyncWrite + Unpin), output: &[u8]) -> io::Result<()> {
     stream.write_all(output).await?;
     stream.flush().await
 }
 
-/// Closes a connection. The shutdown of an encrypted stream sends a message. This can block if the
-/// client does not read, so it has a timeout.
+/// Closes a connection. To shut down an encrypted stream, the server sends a message. If the client
+/// does not read, sending would block, so the shutdown has a timeout.
 async fn end(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     within: Duration,
 ) -> io::Result<()> {
     timeout(within, stream.shutdown()).await??;
-    // If a socket is closed while it has unread input, the replies in flight are lost. Therefore
-    // the input is read until the client closes the connection.
+    // If the server closed a socket that has unread input, the client could lose replies in flight.
+    // Therefore the server reads and discards the input until the client closes the connection.
     let _ = timeout(LINGER, tokio::io::copy(stream, &mut tokio::io::sink())).await;
     Ok(())
 }
@@ -159,14 +159,15 @@ fn after(start: Instant, span: Duration) -> Instant {
     start.checked_add(span).unwrap_or_else(|| start + FAR)
 }
 
-/// The commands that are answered together.
+/// A batch of commands. The server sends their replies together.
 struct Batch {
     commands: Vec<Planned>,
-    /// Whether the connection ends after these commands.
+    /// Whether the server closes the connection after this batch.
     is_end: bool,
     /// The size of the arguments of all commands in bytes.
     bytes: usize,
-    /// Whether the size limit ended the batch, so that further commands may have arrived.
+    /// Whether the batch ended because of [`MAX_BATCH_BYTES`]. Further commands may then be in the
+    /// buffer.
     is_large: bool,
 }
 
@@ -222,7 +223,7 @@ async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
     let mut decisions = decisions.into_iter();
     for Planned { command, protocol, step } in commands {
         let (reply, is_refused) = match step {
-            // `EXEC` executes the command later, and only then counts it.
+            // The command is counted when `EXEC` executes it, not when it is queued.
             Step::Queued => {
                 Reply::Status("QUEUED").write(protocol, output);
                 continue;
@@ -233,7 +234,8 @@ async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
                     (form.reply(&request, &decision), !request.is_admitted(&decision))
                 }
                 Some(Err(error)) => (Reply::from_error(&error), false),
-                // `decide_many` returns one answer per call, so this case does not occur.
+                // `decide_many` returns one answer per call, so `decisions` has an answer for each
+                // call.
                 None => (Reply::error("the call was not decided"), false),
             },
         };

@@ -1,8 +1,9 @@
 //! Parses commands from bytes.
 //!
-//! Crates for this protocol (`redis-protocol` 6.0) do not fit. They parse an incomplete command
-//! from its start after each read, so that the work for a slow client is quadratic in its bytes.
-//! They also have no bounds and no inline commands.
+//! Existing parsers, such as the crate `redis-protocol` 6.0, are not suitable. They parse an
+//! incomplete command from its start after each read, so a client that sends a command in many
+//! small parts causes quadratic work. They also have no bounds on sizes, and do not support inline
+//! commands.
 
 use std::error::Error;
 use std::fmt;
@@ -23,7 +24,8 @@ pub const MAX_COMMAND_BYTES: usize = 2 << 20;
 /// The maximum length of an inline command in bytes, as in Redis.
 const MAX_INLINE_BYTES: usize = 64 << 10;
 
-/// The maximum length in bytes of a line that contains a number, including the end of the line.
+/// The maximum length in bytes, without the `\n`, of a line that contains a number, such as
+/// `*3\r\n`.
 const MAX_HEADER_BYTES: usize = 32;
 
 /// The bounds of the commands that a client can send.
@@ -42,13 +44,14 @@ impl Bounds {
     pub const FULL: Self = Self { arguments: MAX_ARGUMENTS, argument_bytes: MAX_ARGUMENT_BYTES };
 }
 
-/// The reason why bytes are not a command. The server closes the connection, because the start of
-/// the next command is unknown.
+/// The reason why bytes are not a command. The server closes the connection, because it cannot find
+/// the start of the next command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameError(String);
 
 impl FrameError {
-    /// The reason as it is logged. It contains no bytes of clients.
+    /// The text that the server logs for every `FrameError`. The reason itself is not logged,
+    /// because it can contain bytes of a client.
     pub(super) const LOGGED: &str = "the bytes are not a command, or they exceed a bound";
 
     fn new(message: impl Into<String>) -> Self {
@@ -67,8 +70,8 @@ impl Error for FrameError {}
 /// The name and the arguments of a command.
 pub(super) type Arguments = SmallVec<[Bytes; 8]>;
 
-/// Reads commands from bytes that arrive in arbitrary parts. Memory is allocated only for bytes
-/// that have arrived, regardless of the announced length.
+/// A parser of commands. The bytes can arrive in parts of any size. The parser allocates memory
+/// only for bytes that have arrived, even if a client announces a long argument.
 ///
 /// ```
 /// use bytes::BytesMut;
@@ -83,9 +86,10 @@ pub(super) type Arguments = SmallVec<[Bytes; 8]>;
 /// ```
 #[derive(Debug, Default)]
 pub struct Frames {
-    /// The command that has arrived only in part.
+    /// A command whose arguments have not all arrived.
     partial: Option<Partial>,
-    /// The number of bytes in the buffer that contain no end of a line.
+    /// The number of bytes at the start of the buffer that contain no `\n`, so that the next call
+    /// does not search these bytes again.
     searched: usize,
 }
 
@@ -94,7 +98,7 @@ struct Partial {
     arguments: Arguments,
     missing: usize,
     bytes: usize,
-    /// The length of the next argument, if it is known.
+    /// The length of the next argument; `None` until its line has arrived.
     length: Option<usize>,
 }
 
@@ -129,7 +133,7 @@ impl Frames {
                                 bounds.arguments
                             )));
                         }
-                        // A command without arguments is ignored.
+                        // An empty command, such as `*0`, is ignored.
                         if let Some(missing) =
                             usize::try_from(count).ok().filter(|count| *count > 0)
                         {
@@ -187,8 +191,8 @@ impl Frames {
         }
     }
 
-    /// Reads a line that consists of one byte and a number, and returns the number. The line is
-    /// parsed in the buffer, because splitting it off would cost more.
+    /// Reads a line such as `*3\r\n`, and returns its number. The line is parsed in the buffer,
+    /// because splitting the line off would be slower.
     fn header(&mut self, buffer: &mut BytesMut, what: &str) -> Result<Option<i64>, FrameError> {
         let Some(end) = self.line_end(buffer, MAX_HEADER_BYTES)? else { return Ok(None) };
         let line = buffer.get(1..end).unwrap_or_default();
@@ -241,7 +245,7 @@ impl Partial {
 
 fn number(line: &[u8], what: &str) -> Result<i64, FrameError> {
     let text = std::str::from_utf8(line).ok();
-    // Rust would parse `+1`, but RESP has no sign `+`.
+    // Rust parses `+1` as a number, but Redis does not.
     let text = text.filter(|text| !text.starts_with('+'));
     text.and_then(|text| text.parse().ok()).ok_or_else(|| {
         FrameError::new(format!("{what} is '{}'; it must be a number", line.escape_ascii()))
@@ -266,7 +270,7 @@ fn check_inline(arguments: &Arguments, bounds: Bounds) -> Result<(), FrameError>
     }
 }
 
-/// Splits an inline command into words, with the quotes and escapes of Redis.
+/// Splits an inline command into words. Quotes and escapes have the same meaning as in Redis.
 fn split_inline(line: &Bytes) -> Result<Arguments, FrameError> {
     let unbalanced = || FrameError::new("unbalanced quotes in request");
     let mut words = Arguments::new();
@@ -356,7 +360,8 @@ mod tests {
         bytes
     }
 
-    /// Reads bytes in the given parts. Returns all commands up to the first error, and the error.
+    /// Passes the parts to the parser, one after another. Returns the commands before the first
+    /// error, and the error.
     fn read<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> (Vec<Vec<Vec<u8>>>, Option<String>) {
         let (mut frames, mut buffer, mut commands) =
             (Frames::default(), BytesMut::new(), Vec::new());

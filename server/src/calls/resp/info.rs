@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// The version of Redis that clients see. Some clients choose their commands by it.
+/// The version of Redis that the server reports. Some clients choose their commands by this
+/// version.
 const REDIS_VERSION: &str = "7.2.0";
 
 pub(super) struct Info {
@@ -12,8 +13,8 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// Returns the sections with these names. Without names, or for a name such as `all`, returns
-    /// all sections.
+    /// Returns the sections of `INFO` that `names` contains. Returns all sections if there are no
+    /// names, or if a name is `all`, `default` or `everything`.
     pub(super) fn text(&self, names: &[impl AsRef<[u8]>]) -> String {
         let is_wanted = |section: &str| {
             let means = |name: &[u8]| {
@@ -35,7 +36,7 @@ impl Info {
         let sections = [
             ("Server", server),
             ("Clients", clients),
-            // A client waits if the server reports that it is loading data.
+            // Some clients wait until `loading` is 0, because Redis then has loaded its data.
             ("Persistence", "loading:0\r\n".to_owned()),
             ("Replication", "role:master\r\nconnected_slaves:0\r\n".to_owned()),
             ("Cluster", "cluster_enabled:0\r\n".to_owned()),

@@ -1,5 +1,5 @@
-//! The protocol of Redis (RESP), for the commands of redis-cell and throttlecrab, and for
-//! Tidegate's own commands.
+//! Serves the protocol of Redis (RESP): the commands of redis-cell and throttlecrab, and Tidegate's
+//! own commands.
 //!
 //! | command | reply |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | `MULTI`, `EXEC`, `DISCARD`, `UNWATCH` | as in Redis |
 //! | commands that clients send first, such as `HELLO`, `AUTH`, `CLIENT SETINFO`, `INFO`, `COMMAND DOCS` | as in Redis |
 //!
-//! `docs/guide/resp.md` in the repository describes all commands. The commands of a pipeline are
-//! decided in one batch of the store and answered in order.
+//! `docs/guide/resp.md` in the repository describes all commands. The server decides the commands
+//! of a pipeline in batches of the store, and answers the commands in order.
 
 mod arguments;
 mod connection;

@@ -13,14 +13,14 @@ use super::frame::Arguments;
 use super::reply::Reply;
 use crate::calls::{CallOptions, CallRequest, Calls, ChargeRequest, MissingOption, Verb};
 
-/// A charge whose cost may be missing.
+/// A charge of a command. Its cost may be missing.
 struct Part {
     charge: ChargeRequest,
     cost: Option<u64>,
     has_tenant: bool,
 }
 
-/// Returns the options of a command.
+/// Returns the options that a command with this verb accepts.
 fn options_of(verb: Verb) -> &'static [&'static str] {
     match verb {
         Verb::Acquire => &["AND", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX"],
@@ -35,7 +35,7 @@ fn options_of(verb: Verb) -> &'static [&'static str] {
     }
 }
 
-/// Returns the call of a command `… key policy [options] [AND key policy [options]]…`.
+/// Parses a command `… key policy [options] [AND key policy [options]]…` into a call.
 pub(super) fn request(
     verb: Verb,
     arguments: &Arguments,
@@ -67,8 +67,8 @@ pub(super) fn request(
     verb.call(charges, options).map_err(|option| invalid(missing(option)))
 }
 
-/// Reads the options of a charge, and returns the remaining arguments. They are empty or begin with
-/// `AND`.
+/// Reads the options of one charge. Returns the arguments after the options: none, or a list that
+/// begins with `AND`.
 fn read_options<'a>(
     verb: Verb,
     mut rest: &'a [Bytes],
@@ -133,8 +133,8 @@ fn missing(option: MissingOption) -> ArgumentError {
     format!("{what} is missing")
 }
 
-/// Returns the reply to a call. It contains whether the call was executed, the milliseconds until
-/// it is admitted, and a list per charge.
+/// Returns the reply to a call: 1 if the call was admitted and 0 if not, the milliseconds until a
+/// retry can succeed, and a list for each charge.
 pub(super) fn reply(request: &CallRequest, decision: &Decision) -> Reply {
     let is_admitted = request.is_admitted(decision);
     let retry = if is_admitted { 0 } else { wait(decision.retry_after()) };
@@ -149,8 +149,8 @@ pub(super) fn reply(request: &CallRequest, decision: &Decision) -> Reply {
     Reply::List(replies)
 }
 
-/// Returns the elements of a charge. An additional last element is the unspent amount after a peek,
-/// or 1 if a settlement did not find its hold in a log.
+/// Returns the list for one charge. `last` is an additional element: the unspent amount after a
+/// peek, or 1 if a settlement did not find its hold in a log.
 fn charge(verdict: &Verdict, amount: u64, last: Option<u64>) -> Reply {
     let mut elements = vec![
         Reply::text(verdict.outcome().as_str()),
@@ -164,7 +164,7 @@ fn charge(verdict: &Verdict, amount: u64, last: Option<u64>) -> Reply {
     Reply::List(elements)
 }
 
-/// Returns the milliseconds of a wait; -1 means that waiting does not help.
+/// Returns a wait in milliseconds, or -1 if waiting does not help.
 fn wait(span: Option<Duration>) -> i64 {
     span.map_or(-1, whole_milliseconds)
 }

@@ -30,7 +30,7 @@ impl Protocol {
 pub(super) enum Reply {
     /// A status such as `OK`.
     Status(&'static str),
-    /// An error. Its text begins with its code.
+    /// An error. Its text begins with a code, such as `ERR`.
     Error(String),
     Integer(i64),
     Bytes(Bytes),
@@ -69,7 +69,7 @@ impl Reply {
             }
             _ => return Self::Error(format!("STORE {error:#}")),
         };
-        // The code already names the kind.
+        // The message does not name the kind of the error, because `code` names it.
         Self::Error(format!("{code} {}", without_kind(error)))
     }
 
@@ -81,7 +81,8 @@ impl Reply {
         match self {
             Self::Status(text) => line(out, '+', text),
             Self::Error(text) => {
-                // Quoted text can contain line breaks, which would end the reply early.
+                // The message can quote an argument of the client. A line break in this argument
+                // would end the reply early.
                 let text: String = text
                     .chars()
                     .map(|character| if character.is_control() { ' ' } else { character })

@@ -11,7 +11,7 @@ use crate::calls::Calls;
 use crate::net::listener::{Connections, Listener, TurnBytes};
 use crate::net::login::Login;
 
-/// The bounds of connections, and the required login.
+/// The settings of RESP: the bounds of connections, and the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RespSettings {
@@ -24,7 +24,7 @@ pub struct RespSettings {
     pub idle_timeout: Duration,
     /// The maximum time from the first to the last byte of a command.
     pub command_timeout: Duration,
-    /// The maximum time for a client to accept the replies to its commands.
+    /// The maximum time in which a client must accept the replies to its commands.
     pub write_timeout: Duration,
 }
 
@@ -40,8 +40,8 @@ impl Default for RespSettings {
     }
 }
 
-/// Serves connections until `shutdown` completes. Then each connection ends after the commands that
-/// have arrived are answered.
+/// Serves connections until `shutdown` completes. Each connection then answers the commands that
+/// have arrived, and ends.
 pub async fn serve(
     listener: impl Into<Listener>,
     calls: Arc<Calls>,

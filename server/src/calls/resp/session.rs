@@ -1,4 +1,5 @@
-//! The state of a connection. It determines the effect of each command.
+//! The state of a connection, such as its login and its open transaction. The effect of each
+//! command depends on this state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,28 +48,28 @@ impl Shared {
     }
 }
 
-/// A command that was read, and the step that it requires.
+/// A parsed command, and the step that the server takes for it.
 #[derive(Debug)]
 pub(super) struct Planned {
-    /// The index of the command in the table, or `None` if the command is unknown.
+    /// The index of the command in `COMMANDS`, or `None` if the command is unknown.
     pub(super) command: Option<usize>,
     /// The protocol of the reply.
     pub(super) protocol: Protocol,
     pub(super) step: Step,
 }
 
-/// The step that a command requires.
+/// The step that the server takes for a command.
 #[derive(Debug)]
 pub(super) enum Step {
     Reply(Reply),
-    /// The command was queued in a transaction. `EXEC` plans the command again.
+    /// The command was queued in a transaction. `EXEC` determines a new step for it.
     Queued,
     /// The server sends the reply and closes the connection.
     End(Reply),
     Call(CallRequest, Form),
 }
 
-/// The form of the reply to a call.
+/// The format of the reply to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Throttle(throttle::Style),
@@ -95,7 +96,7 @@ pub(super) struct Session {
     id: u64,
     /// The transaction that `MULTI` has opened.
     transaction: Option<Transaction>,
-    /// The commands of a transaction that `EXEC` runs, in order.
+    /// The queued commands of a transaction that `EXEC` has started. They run in order.
     running: VecDeque<Arguments>,
 }
 
@@ -130,19 +131,19 @@ impl Session {
         if self.is_logged_in { Bounds::FULL } else { Bounds::BEFORE_LOGIN }
     }
 
-    /// Removes and returns the next command of the transaction that `EXEC` runs. The caller must
-    /// plan this command before it reads the next command of the client.
+    /// Removes and returns the next queued command of a transaction that `EXEC` has started. The
+    /// caller must pass this command to [`plan`](Self::plan) before the client's next command.
     pub(super) fn next_queued(&mut self) -> Option<Arguments> {
         let next = self.running.pop_front()?;
         if self.running.is_empty() {
-            // The memory of a long transaction is freed.
+            // The empty deque is replaced, which frees the memory of a long transaction.
             self.running = VecDeque::new();
         }
         Some(next)
     }
 
-    /// Returns the step that a command requires. Changes of the connection's state apply to the
-    /// next command.
+    /// Returns the step for a command. If the command changes the state of the connection, such as
+    /// the login, the next command is planned with the new state.
     pub(super) fn plan(&mut self, arguments: &Arguments) -> Planned {
         let found = find(name_of(arguments));
         let step = match self.acceptable(found.map(|(_, spec)| spec), arguments) {
@@ -158,8 +159,8 @@ impl Session {
         Planned { command: found.map(|(index, _)| index), protocol: self.protocol, step }
     }
 
-    /// Checks that a command exists, that the number of its arguments is possible, and that the
-    /// client has logged in if the command requires it.
+    /// Checks that the command exists, that it has an allowed number of arguments, and that the
+    /// client has logged in if the command requires a login.
     fn acceptable(
         &self,
         spec: Option<&'static Spec>,
@@ -173,8 +174,8 @@ impl Session {
             }
             Some(spec) if !self.is_logged_in && !spec.kind.is_open() => Err(rejection(no_login())),
             Some(spec) => Ok(spec),
-            // These are lines of an HTTP request, which a web page can make a browser send to this
-            // port.
+            // `POST` and `Host:` begin lines of an HTTP request. A web page can make a browser send
+            // such a request to this port, so the connection ends.
             None if [&b"post"[..], b"host:"].iter().any(|word| word.eq_ignore_ascii_case(name)) => {
                 let reply = Reply::error("this is not an HTTP server");
                 Err(Rejection { reply, is_end: true })
@@ -187,8 +188,8 @@ impl Session {
         }
     }
 
-    /// Aborts the open transaction because of a command that was rejected. As in Redis, a rejected
-    /// `EXEC` ends the transaction.
+    /// Aborts the open transaction because one of its commands was rejected. If `EXEC` itself was
+    /// rejected, the transaction ends, as in Redis.
     fn rejected(&mut self, kind: Option<Kind>, Rejection { reply, is_end }: Rejection) -> Step {
         let reply = match (kind, reply) {
             (Some(Kind::Exec), Reply::Error(why)) => {
@@ -206,8 +207,8 @@ impl Session {
         if is_end { Step::End(reply) } else { Step::Reply(reply) }
     }
 
-    /// Queues a command. A command that cannot succeed aborts the transaction, so that no command
-    /// of the transaction is charged.
+    /// Queues a command. If the command cannot succeed, the transaction is aborted, so that `EXEC`
+    /// executes none of its commands.
     fn queue(&mut self, kind: Kind, arguments: &Arguments) -> Step {
         let checked = self.check_queued(kind, arguments);
         let transaction = self.transaction.get_or_insert_default();
@@ -220,7 +221,7 @@ impl Session {
         }
     }
 
-    /// Checks a command as far as that is possible before it runs.
+    /// Checks a command before it is queued: its subcommand, or the call that it requests.
     fn check_queued(&self, kind: Kind, arguments: &Arguments) -> Result<(), Reply> {
         let rest = arguments.get(1..).unwrap_or_default();
         let calls = &self.shared.calls;
@@ -302,7 +303,8 @@ impl Session {
             Kind::Watch if self.transaction.is_some() => {
                 Reply::error("WATCH inside MULTI is not allowed")
             }
-            // If the reply were `OK`, clients would rely on `EXEC` to detect a change of the key.
+            // `WATCH` fails, because after `OK` a client would expect that `EXEC` fails if the key
+            // has changed.
             Kind::Watch => Reply::error(
                 "WATCH is not supported, because this server has no keys to read; to charge several policies together or \
                  not at all, send one TG.ACQUIRE with AND",
@@ -437,7 +439,7 @@ struct Rejection {
 
 /// A subcommand of `CLIENT`.
 enum ClientCommand<'a> {
-    /// A subcommand that needs no action.
+    /// A subcommand that has no effect. The reply is `OK`.
     Ignored,
     SetName(&'a Bytes),
     GetName,
@@ -458,7 +460,6 @@ impl<'a> ClientCommand<'a> {
     }
 }
 
-/// Returns the name of a command.
 fn name_of(arguments: &Arguments) -> &[u8] {
     arguments.first().map(|name| &**name).unwrap_or_default()
 }

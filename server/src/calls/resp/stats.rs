@@ -7,7 +7,8 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use super::table::COMMANDS;
 use crate::calls::{CallStats, Outcome};
 
-/// The metrics of RESP. They belong to the recorder that is installed when they are created.
+/// The metrics of RESP. `new` creates them in the recorder of the crate `metrics` that is installed
+/// at that time.
 #[derive(Debug)]
 pub(super) struct RespStats {
     calls: CallStats,
@@ -28,7 +29,8 @@ impl RespStats {
         }
     }
 
-    /// Counts a command by its index in the table; `None` counts an unknown command.
+    /// Counts a command. `command` is its index in [`COMMANDS`], or `None` if the command is
+    /// unknown.
     pub(super) fn command(&self, command: Option<usize>, outcome: Outcome) {
         self.calls.count(command, outcome);
     }

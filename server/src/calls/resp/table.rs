@@ -10,7 +10,8 @@ pub(super) struct Spec {
     /// The name in lower case.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// The number of arguments including the name. A negative number is the negated minimum.
+    /// The number of arguments, including the name. A negative number is a minimum: -3 means at
+    /// least 3 arguments.
     arity: i64,
     summary: &'static str,
 }
@@ -43,8 +44,8 @@ impl Kind {
         matches!(self, Self::Hello | Self::Auth | Self::Quit | Self::Reset)
     }
 
-    /// Returns `true` if the command is executed immediately and not queued in a transaction, as in
-    /// Redis.
+    /// Returns `true` if the command is executed immediately even after `MULTI`, instead of being
+    /// queued, as in Redis.
     pub(super) fn runs_in_transactions(self) -> bool {
         use Kind::{Discard, Exec, Multi, Quit, Reset, Watch};
         matches!(self, Multi | Exec | Discard | Watch | Quit | Reset)
@@ -143,7 +144,8 @@ pub(super) fn describe(arguments: &[impl AsRef<[u8]>]) -> Option<Reply> {
     let [subcommand, names @ ..] = arguments else {
         return Some(Reply::List(COMMANDS.iter().map(Spec::info).collect()));
     };
-    // This bound prevents that a short command has a reply that is much longer.
+    // A client can repeat a name. Without this bound, a short command could have a much longer
+    // reply.
     if names.len() > COMMANDS.len() {
         return None;
     }

@@ -7,14 +7,14 @@ use super::frame::Arguments;
 use super::reply::Reply;
 use crate::calls::{CallRequest, Calls, ChargeRequest};
 
-/// The server whose command is imitated.
+/// The program whose command the server imitates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     RedisCell,
     Throttlecrab,
 }
 
-/// Returns the call of a command `… key max_burst count period [quantity]`.
+/// Parses a command `… key max_burst count period [quantity]` into a call.
 pub(super) fn request(
     style: Style,
     arguments: &Arguments,
@@ -37,7 +37,7 @@ pub(super) fn request(
     let quantity =
         quantity.map(|quantity| number("quantity", quantity, 0)).transpose().map_err(invalid)?;
     let capacity = match style {
-        // redis-cell admits one request and `max_burst` more at the same time.
+        // In redis-cell, a full bucket admits `max_burst + 1` requests.
         Style::RedisCell => max_burst + 1,
         Style::Throttlecrab => max_burst,
     };

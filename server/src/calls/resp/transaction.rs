@@ -11,8 +11,8 @@ use super::reply::Reply;
 /// The maximum number of commands in a transaction.
 pub const MAX_QUEUED_COMMANDS: usize = 10_000;
 
-/// The maximum memory of the arguments of a transaction in bytes. An argument takes its length plus
-/// the size of its handle.
+/// The maximum memory in bytes for the arguments of a transaction. Each argument counts as its
+/// length plus the size of [`Bytes`].
 pub const MAX_QUEUED_BYTES: usize = 4 << 20;
 
 /// The commands that a client has sent since `MULTI`.
@@ -24,11 +24,11 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    /// Queues a copy of a command. If the transaction is aborted, the command is dropped.
+    /// Queues a copy of a command. If the transaction is already aborted, the command is dropped.
     ///
     /// # Errors
     ///
-    /// Returns the reply to the command if the transaction is full.
+    /// Returns an error reply if the transaction is full.
     pub(super) fn push(&mut self, arguments: &Arguments) -> Result<(), Reply> {
         if self.is_aborted {
             return Ok(());
@@ -62,8 +62,8 @@ impl Transaction {
     }
 }
 
-/// Copies the arguments into one buffer. The original arguments point into a read buffer, which can
-/// be much larger and would stay in memory.
+/// Copies the arguments into one new buffer, because they would otherwise keep the read buffer in
+/// memory, which can be much larger.
 fn copy(arguments: &Arguments, length: usize) -> Arguments {
     let mut buffer = BytesMut::with_capacity(length);
     arguments.iter().for_each(|argument| buffer.extend_from_slice(argument));

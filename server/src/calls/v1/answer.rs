@@ -13,10 +13,11 @@ use super::read::Request;
 use crate::calls::without_kind;
 use crate::net::http::with_json;
 
-/// Writes the header fields for the policies of a request.
+/// The writer of the rate-limit header fields. It has no policies of its own, because each request
+/// contains its policies.
 static FIELDS: LazyLock<Option<FieldWriter>> = LazyLock::new(|| FieldWriter::new([]).ok());
 
-/// The answer to a call that was decided. Its JSON fields are written in a fixed order.
+/// The answer to a call that the store decided. Its JSON fields are written in a fixed order.
 struct Answer<'a> {
     is_allowed: bool,
     request: &'a Request,
@@ -28,9 +29,9 @@ struct Charge<'a> {
     policy: &'a str,
     verdict: &'a Verdict,
     amount: u64,
-    /// The amount that open holds on the state have not spent, if the store knows it.
+    /// The unspent amount of the open holds of the state, if the store reports it.
     unspent: Option<u64>,
-    /// Whether a settlement refunded nothing because the log no longer contains the position of the
+    /// Whether a settlement refunded nothing because the log no longer contains the record of the
     /// hold.
     is_out_of_reach: bool,
 }
@@ -98,14 +99,14 @@ impl Serialize for Charge<'_> {
     }
 }
 
-/// Returns the milliseconds of a span, rounded up so that no caller retries too early. `None` means
-/// never.
+/// Returns a wait in whole milliseconds, rounded up so that the client does not retry too early.
+/// `None` means that waiting does not help.
 fn milliseconds(span: Option<Duration>) -> Option<u64> {
     let rounded_up = |span: Duration| span.as_nanos().div_ceil(1_000_000);
     span.map(|span| u64::try_from(rounded_up(span)).unwrap_or(u64::MAX))
 }
 
-/// Returns the response to a call that was decided.
+/// Returns the response to a call that the store decided.
 pub(super) fn decided(request: &Request, decision: &Decision) -> Response {
     let call = &request.call;
     let is_allowed = call.is_admitted(decision);
@@ -119,7 +120,7 @@ pub(super) fn decided(request: &Request, decision: &Decision) -> Response {
     (headers, with_json(status, &Answer { is_allowed, request, decision })).into_response()
 }
 
-/// Returns the response to a call that was not decided.
+/// Returns the response to a call that the store did not decide.
 pub(super) fn failed(error: &Error) -> Response {
     let status = match error.kind() {
         ErrorKind::InvalidCall | ErrorKind::Unsupported => StatusCode::BAD_REQUEST,
@@ -133,7 +134,7 @@ pub(super) fn failed(error: &Error) -> Response {
     not_done(status, error.kind().as_str(), &without_kind(error))
 }
 
-/// Returns the response to a request that is not a valid call.
+/// Creates a response with a status, the name of an error and a message.
 pub(super) fn not_done(status: StatusCode, error: &str, message: &str) -> Response {
     with_json(status, &json!({"error": error, "message": message}))
 }

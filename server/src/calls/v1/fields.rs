@@ -19,7 +19,8 @@ pub(super) enum Field {
     SoFar,
 }
 
-/// The fields of the charges of every verb. [`charge_fields`] adds fields that depend on the verb.
+/// The fields that a charge can have with every verb. [`charge_fields`] adds the fields that depend
+/// on the verb.
 const CHARGE: &[Field] =
     &[Field::Policy, Field::Subject, Field::SubjectBase64, Field::Tenant, Field::TenantBase64];
 
@@ -44,7 +45,7 @@ impl Field {
     }
 }
 
-/// Returns the fields of a charge in the calls of a verb.
+/// Returns the fields that a charge can have in a call with this verb.
 pub(super) fn charge_fields(verb: Verb) -> impl Iterator<Item = Field> {
     let more: &[Field] = match verb {
         Verb::Acquire | Verb::Peek | Verb::Hold | Verb::Settle | Verb::Cancel | Verb::Extend => {
@@ -56,7 +57,7 @@ pub(super) fn charge_fields(verb: Verb) -> impl Iterator<Item = Field> {
     CHARGE.iter().chain(more).copied()
 }
 
-/// Returns the fields that apply to a whole call of a verb.
+/// Returns the fields of a call with this verb that apply to the whole call, not to one charge.
 pub(super) fn call_fields(verb: Verb) -> impl Iterator<Item = Field> {
     let fields: &[Field] = match verb {
         Verb::Acquire | Verb::Hold => &[Field::Min, Field::Id, Field::TtlMs],

@@ -1,5 +1,5 @@
-//! Calls as plain JSON. A request contains the policy, the subject and the cost. The answer
-//! contains the verdict.
+//! Serves calls as plain JSON over HTTP. A request contains the policy, the subject and the cost.
+//! The answer contains the verdict.
 //!
 //! ```sh
 //! curl http://127.0.0.1:8080/v1/acquire -H 'content-type: application/json' \

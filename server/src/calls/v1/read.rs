@@ -10,15 +10,16 @@ use crate::calls::{CallOptions, CallRequest, Calls, ChargeRequest, MissingOption
 use crate::net::text::shown;
 use crate::net::tree::Tree;
 
-/// The maximum of costs and spans. Many JSON readers use floating-point numbers, which are not
-/// exact above this number.
+/// The maximum of a number in a request. Many JSON parsers store numbers as floating-point numbers,
+/// which are not exact above this maximum.
 const MAX_NUMBER: u64 = (1 << 53) - 1;
 
-/// A call and the form of its answer.
+/// A call, and the form of its answer.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) call: CallRequest,
-    /// Whether the charges are a list. If so, the charges of the answer are also a list.
+    /// Whether the request contains its charges in the list `charges`. If so, the answer has a list
+    /// `charges` too.
     pub(super) has_list: bool,
 }
 
@@ -128,8 +129,8 @@ fn read_list(
     list.into_iter().enumerate().map(charge).collect()
 }
 
-/// Returns the fields with their full names. Returns an error if a field is unknown or occurs
-/// twice.
+/// Returns each field with its full name, such as `charges[0].cost`. Returns an error if a field is
+/// unknown or occurs twice.
 fn once_each(
     place: &str,
     given: Vec<(String, Tree)>,

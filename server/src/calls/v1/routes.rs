@@ -34,7 +34,8 @@ impl Shared {
     }
 }
 
-/// Returns the routes `POST /v1/acquire` and the like, one per [`Verb`], and `GET /openapi.json`.
+/// Returns one route for each [`Verb`], such as `POST /v1/acquire`, and the route
+/// `GET /openapi.json`.
 ///
 /// | status | means |
 /// |---|---|
@@ -69,8 +70,8 @@ pub fn routes(calls: Arc<Calls>, access: Access) -> Router {
         .route("/openapi.json", get(description))
 }
 
-/// Passes on requests of clients that may send calls. The body of a request is read only after this
-/// check.
+/// Passes a request to `next` if its client may send calls. Otherwise returns an error response,
+/// and the server does not read the body.
 async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     match guard.access() {
         Access::Open => next.run(request).await,
@@ -116,11 +117,11 @@ async fn answer(verb: Verb, shared: &Shared, request: Request) -> (Outcome, Resp
     }
 }
 
-/// Reads the body. If that fails, returns the reason and the response.
+/// Reads the body. If this fails, returns the reason for the log, and the response for the client.
 async fn body(request: Request) -> Result<Payload, (String, Response)> {
     if !is_json(request.headers()) {
-        // Requiring this type prevents forged requests, because a page of another site cannot send
-        // it from a browser without permission.
+        // Pages of other sites cannot forge requests, because a browser does not let them send this
+        // content type without the server's permission.
         let message = "the header field Content-Type must be application/json";
         let response = not_done(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", message);
         return Err((message.to_owned(), response));

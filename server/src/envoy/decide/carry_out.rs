@@ -1,12 +1,13 @@
-//! Executes a plan on a store, in three steps:
+//! Sends the calls of a plan to the stores, in three steps:
 //!
 //! 1. Each `rate_limit:` counts its hits, even if the request is refused.
 //! 2. The policies are charged together or not at all. If a `rate_limit:` has refused the request,
-//!    the policies are only peeked.
-//! 3. Refunds of policies are executed. If a policy has `refunds: true`, step 2 records its refused
-//!    hits, and a refund subtracts these hits because they were never charged.
+//!    a peek replaces the charges.
+//! 3. The hits of each refund are refunded to its policy. If a policy has `refunds: true`, step 2
+//!    also records refused hits, and step 3 reduces a refund by these hits, because they were never
+//!    charged.
 //!
-//! Each step is one batch. A step without calls is skipped.
+//! A step sends its calls in batches, and usually needs one batch. A step without calls is skipped.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -34,9 +35,9 @@ pub(super) enum Answer {
 /// The count of a `rate_limit:`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Count {
-    /// The hits counted in this window before the hits of this request.
+    /// The number of hits in the window before this request.
     pub(super) before: u64,
-    /// The hits counted in this window, including the hits of this request if they were counted.
+    /// The number of hits in the window, including the hits of this request if they were counted.
     pub(super) after: u64,
     /// The time until the window ends.
     pub(super) reset: Duration,
@@ -50,8 +51,8 @@ pub(super) struct Stores<'s> {
 }
 
 /// Returns the answers for all descriptors, and the indices of the descriptors that a cache of
-/// denials refused. The answer is `None` for a descriptor without a limit. `is_over` returns
-/// whether the answers so far refuse the request.
+/// denials refused. The answer is `None` for a descriptor without a limit. `is_over` returns `true`
+/// if the answers for each `rate_limit:` refuse the request.
 pub(super) async fn carry_out(
     planned: &[Planned],
     stores: Stores<'_>,
@@ -66,7 +67,8 @@ pub(super) async fn carry_out(
     Ok((answers, cached))
 }
 
-/// Returns the descriptors with a limit for which `select` returns a value.
+/// Returns each descriptor that has a limit and for which `select` returns `Some`, together with
+/// its index, its limit and the value from `select`.
 fn select<'p, T: 'p>(
     planned: &'p [Planned],
     select: impl Fn(&'p Planned, &'p Limited) -> Option<T> + 'p,
@@ -120,8 +122,8 @@ async fn count(
         if counters.is_empty() {
             continue;
         }
-        // With a separate store for limits per second, the counters form two groups. A counter over
-        // its limit does not affect the other group.
+        // If limits per second have a separate store, each store has its own counters. A counter
+        // over its limit does not affect the counters in the other store.
         let counted = if behaviour.spares_others_when_over {
             count_where_over(&counters, cached.len() > known, &*store.store).await?
         } else {
@@ -136,7 +138,8 @@ async fn count(
     Ok(cached)
 }
 
-/// Lets the cache learn which limits are exceeded, by a peek that the store denies.
+/// Sends a peek for each exceeded limit, so that the cache of denials keeps the denial of the
+/// store.
 async fn cache_denials(counters: &[Counter<'_>], counted: &[Count], store: &LimitStore) {
     if !store.caches_all() {
         return;
@@ -149,8 +152,8 @@ async fn cache_denials(counters: &[Counter<'_>], counted: &[Count], store: &Limi
     let calls: Vec<Call<'_>> =
         charges.iter().map(|charge| Call::new(Operation::Peek, charge)).collect();
     if !calls.is_empty() {
-        // If the peek fails, the cache does not know the denial, and the next request calls the
-        // store.
+        // The answers are not needed. If a peek fails, the cache does not contain the denial, so
+        // the next request calls the store.
         drop(store.store.decide_many(&calls).await);
     }
 }
@@ -161,19 +164,19 @@ struct Counter<'p> {
     hits: u64,
     is_refund: bool,
     charge: Charge<'p>,
-    /// A charge of the hits against the limit itself. The store denies this charge while the count
-    /// exceeds the limit.
+    /// The same hits, charged to the policy with the configured limit. The store denies a peek of
+    /// this charge while the limit is exceeded. The policy of `charge` denies nothing.
     admission: Charge<'p>,
 }
 
 impl Counter<'_> {
-    /// Returns `true` if a denial of the hits ends with the window. A denial of more hits than the
-    /// limit never ends.
+    /// Returns `true` if a denial of the hits ends with the window. If the hits alone exceed the
+    /// limit, the denial never ends, so it is not cached.
     fn can_be_cached(&self) -> bool {
         !self.is_refund && (1..=self.limit).contains(&self.hits)
     }
 
-    /// Returns the count without a call to the store if the cache knows that the limit is exceeded.
+    /// Returns a count above the limit if the cache contains a denial. Does not call the store.
     fn cached(&self, store: &LimitStore) -> Option<Count> {
         if !store.caches_all() || !self.can_be_cached() {
             return None;
@@ -188,8 +191,8 @@ impl Counter<'_> {
     }
 }
 
-/// Counts hits. If a limit of the request is exceeded, only exceeded limits are counted.
-/// `is_any_over` is whether a limit that is not in `counters` is exceeded.
+/// Counts the hits of a request. If the request exceeds a limit, only the exceeded limits count its
+/// hits. `is_any_over` is `true` if the request exceeds a limit that is not in `counters`.
 async fn count_where_over(
     counters: &[Counter<'_>],
     is_any_over: bool,
@@ -210,7 +213,7 @@ async fn count_where_over(
     counts(counters, some, store).await
 }
 
-/// Executes the operation with the given cost on each counter, and returns the counts after it.
+/// Executes one operation with its cost on each counter, and returns the resulting counts.
 async fn counts(
     counters: &[Counter<'_>],
     operations: Vec<(Operation, u64)>,
@@ -232,7 +235,8 @@ async fn counts(
         let verdict = only(&decision?)?;
         let mut reset = verdict.reset_after();
         if reset.is_zero() {
-            // If no hits are counted, the store does not know the start of the window.
+            // If the window contains no hits, the verdict does not contain the time until the
+            // window ends. This function computes it from the clock of the store.
             let window = counter.charge.policy.window();
             let micros = u64::try_from(window.as_micros()).unwrap_or(u64::MAX).max(1);
             let into_window = store.now().await?.as_micros() % micros;
@@ -244,7 +248,7 @@ async fn counts(
     Ok(counts)
 }
 
-/// Returns the verdict of a call with one charge.
+/// Returns the verdict of a decision on a call with one charge.
 fn only(decision: &Decision) -> Result<Verdict, Error> {
     decision.verdicts().first().copied().ok_or_else(|| {
         let message = "the store returned a decision without a verdict";
@@ -254,17 +258,17 @@ fn only(decision: &Decision) -> Result<Verdict, Error> {
 
 // ---- 2. Policies ----
 
-/// A charge of a policy, and the indices of the descriptors that the verdict answers.
+/// A charge, and the indices of the descriptors that receive the verdict on it.
 struct Asked<'p> {
     charge: Charge<'p>,
     indices: SmallVec<[usize; 1]>,
 }
 
-/// The way in which a policy handles the hits of a descriptor.
+/// The operation that a policy needs for the hits of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// The policy must admit the hits. A descriptor with 0 hits checks whether one hit would be
-    /// admitted.
+    /// The policy must admit the hits. If the descriptor has 0 hits, the store checks whether the
+    /// policy would admit one hit.
     Ask,
     /// The policy charges the hits even beyond the limit, because they have already happened.
     Use,
@@ -297,8 +301,8 @@ fn asked(planned: &[Planned]) -> Vec<Asked<'_>> {
         } else {
             charge.cost(descriptor.hits)
         };
-        // A call must not check a state that it also charges. The charge replaces the check,
-        // because it includes a check.
+        // A call must not contain a check-only charge and another charge of the same state. The
+        // other charge replaces the check-only charge, because it also checks the limit.
         let is_same = |other: &&mut Asked<'_>| {
             other.charge.shares_state_with(&charge)
                 && (other.charge.is_check_only || charge.is_check_only)
@@ -316,8 +320,8 @@ fn asked(planned: &[Planned]) -> Vec<Asked<'_>> {
     asked
 }
 
-/// Decides the policies, and returns the indices of the descriptors that the cache of denials
-/// refused.
+/// Charges the policies of a request, or only peeks if `is_refused` is `true`. Returns the indices
+/// of the descriptors that the cache of denials refused.
 async fn decide(
     planned: &[Planned],
     store: &LimitStore,
@@ -338,7 +342,8 @@ async fn decide(
     if !charges.is_empty() {
         let operation = if is_refused { Operation::Peek } else { Operation::Acquire };
         let call = Call::new(operation, &charges);
-        // A refund through another server would take effect only when the cached denial ends.
+        // The cached denials of a policy with refunds are used only if the cache is for all limits,
+        // because a refund through another server does not end a cached denial.
         let has_refunds =
             || policies(planned, Role::Ask).any(|(.., limit)| limit.refused.is_some());
         if store.caches_all() || !has_refunds() {
@@ -370,7 +375,8 @@ async fn decide(
     Ok(cached)
 }
 
-/// Records the hits that were not charged, so that a later refund does not refund them.
+/// Records the hits that were not charged, for policies with `refunds: true`, so that a later
+/// refund does not refund these hits.
 async fn remember_refused(
     planned: &[Planned],
     store: &dyn Store,
@@ -378,7 +384,7 @@ async fn remember_refused(
     answers: &[Option<Answer>],
 ) -> Result<(), Error> {
     let was_taken = |index: usize| match answers.get(index) {
-        // A shadow can deny its charge although the other charges of the call are made.
+        // If a shadow denies its own charge, the call still makes its other charges.
         Some(Some(Answer::Policy(verdict))) => is_taken && verdict.outcome() == Outcome::Allowed,
         _ => is_taken,
     };
@@ -400,7 +406,7 @@ async fn give_back(
     answers: &mut [Option<Answer>],
 ) -> Result<(), Error> {
     let refunds: Vec<_> = policies(planned, Role::Refund).collect();
-    // Hits that were refused were not charged, so they must not be refunded.
+    // Refused hits were never charged, so a refund is reduced by them.
     let mut refused_of = Vec::new();
     let mut refused = Vec::new();
     for (index, descriptor, limited, policy) in &refunds {

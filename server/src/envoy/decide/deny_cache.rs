@@ -1,4 +1,4 @@
-//! The cache of denials of a server.
+//! A store of limits with an optional cache of denials.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ impl LimitStore {
         Self { store, cache: None, caches_all: false }
     }
 
-    /// Adds a cache of denials around the store. If the cache is not for all limits, only
-    /// [`cached_denial`](Self::cached_denial) reads it.
+    /// Adds a cache of denials around the store. If `caches_all` is `false`, only
+    /// [`cached_denial`](Self::cached_denial) reads the cache.
     pub(super) fn cached<C>(self, cache: DenyCache<C>, caches_all: bool) -> Self
     where
         C: Clock + Clone + 'static,
@@ -52,7 +52,7 @@ impl LimitStore {
         self.caches_all
     }
 
-    /// Returns the denial of a call if the cache knows it.
+    /// Returns the denial of a call if the cache contains it.
     pub(super) fn cached_denial(&self, call: Call<'_>) -> Option<Decision> {
         self.cache.as_ref()?.cached_denial(call)
     }

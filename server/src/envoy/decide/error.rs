@@ -1,8 +1,8 @@
 use std::error::Error;
 use std::fmt;
 
-/// The reason why a request is not valid. If envoyproxy/ratelimit has a message for the reason, the
-/// message is the same.
+/// The reason why a request is not valid. If envoyproxy/ratelimit reports the same reason, the
+/// message is the same too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestError(String);
 

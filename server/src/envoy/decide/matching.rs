@@ -13,10 +13,10 @@ use crate::limits::config::{By, Config, Counted, Kind, Level, Limit, Unit};
 #[derive(Debug)]
 pub(super) struct Match<'c> {
     pub(super) limit: Arc<Limit>,
-    /// The key in statistics. It can contain values of this descriptor.
+    /// The key in statistics. It can contain values from the request.
     pub(super) stat_key: Arc<StatKey>,
-    /// For each entry, the pattern that matches its value, if all values of the pattern share one
-    /// count. Otherwise, `None`.
+    /// For each entry, the pattern that matched its value if all values of the pattern share one
+    /// count, or `None`.
     pub(super) shared: SmallVec<[Option<&'c str>; 4]>,
 }
 
@@ -59,8 +59,7 @@ fn limit_of_request<'c>(
         may_be_leased: false,
         has_detailed_metric: false,
         metadata: None,
-        // The key does not contain the values of the request, so that the number of keys is
-        // bounded.
+        // The key does not contain the values of the request, because their number has no bound.
         stat_key: key_of(domain, entries.iter().map(|entry| (&*entry.key, None)))
             .with_suffix(" (of requests)")
             .into(),
@@ -105,8 +104,8 @@ fn configured<'c>(root: &'c Level, domain: &[u8], entries: &[Entry]) -> Option<M
     None
 }
 
-/// Returns the key with the values of all entries. If values share a count, the key contains their
-/// pattern instead.
+/// Returns the key with the values of all entries. If the values of an entry share a count, the key
+/// contains their pattern instead of the value.
 fn detailed_key(domain: &[u8], entries: &[Entry], shared: &[Option<&str>]) -> StatKey {
     let entries = entries.iter().enumerate().map(|(index, entry)| {
         let pattern = shared.get(index).copied().flatten();

@@ -1,5 +1,5 @@
-//! The dynamic metadata of a response. With this metadata, Envoy can choose a backend that has
-//! quota left.
+//! Creates the dynamic metadata of a response. With this metadata, Envoy can choose a backend whose
+//! limit is not exceeded.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,8 @@ use crate::envoy::request::{RateLimitDescriptor, RateLimitRequest};
 use crate::limits::config::Unit;
 use crate::net::text::push_text;
 
-/// Returns the request and the merged metadata of the limits that were not exceeded.
+/// Returns the contents of the request, and the merged `metadata` of the limits that the request
+/// does not exceed.
 pub(super) fn metadata(
     request: &RateLimitRequest,
     planned: &[Planned],
@@ -57,7 +58,8 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> Value {
     value(Kind::StructValue(Struct { fields }))
 }
 
-/// Adds missing fields of `from` to `into`. Structs are merged field by field.
+/// Adds the fields of `from` that `into` does not contain. If both contain a struct under the same
+/// key, the function merges the two structs in the same way.
 fn merge(into: &mut Struct, from: &Struct) {
     for (key, new) in &from.fields {
         match into.fields.get_mut(key).map(|value| &mut value.kind) {
@@ -78,7 +80,7 @@ fn value(kind: Kind) -> Value {
     Value { kind: Some(kind) }
 }
 
-/// Returns the parts as one text. A protobuf `Struct` can contain only UTF-8, so other bytes are
+/// Joins `parts` into one text. A protobuf `Struct` can contain only UTF-8, so other bytes are
 /// escaped.
 fn text<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> Value {
     let mut text = String::new();
@@ -90,7 +92,7 @@ fn list(values: Vec<Value>) -> Value {
     value(Kind::ListValue(ListValue { values }))
 }
 
-/// Converts a number. JSON numbers above 2^53 are not exact, so larger numbers are rounded.
+/// Converts a number. JSON readers use floating-point numbers, so numbers above 2^53 are rounded.
 #[expect(clippy::cast_precision_loss, reason = "what the protocol can say")]
 fn number(number: u64) -> Value {
     value(Kind::NumberValue(number as f64))

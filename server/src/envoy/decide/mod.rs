@@ -1,7 +1,8 @@
-//! Decides requests of Envoy's rate-limit protocol. A request consists of a domain, descriptors and
-//! hits, which select limits. The answers of the store determine the response.
+//! Decides requests of Envoy's rate-limit protocol. The domain and the descriptors of a request
+//! select limits. The store counts the hits of the request for these limits, and its answers
+//! determine the response.
 //!
-//! The two kinds of limits decide differently:
+//! A limit is written as `rate_limit:` or as `policy:`. The two kinds decide differently:
 //!
 //! | | `rate_limit:` | `policy:` |
 //! |---|---|---|
@@ -70,16 +71,16 @@ use crate::limits::config::{Config, Kind};
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Behaviour {
-    /// Whether no request is refused. The statuses of the descriptors still report what would be
-    /// refused.
+    /// Whether the server is a shadow, which refuses no request. The statuses of the descriptors
+    /// still report exceeded limits.
     pub is_shadow: bool,
-    /// Whether all limits written as `rate_limit:` are quotas.
+    /// Whether each `rate_limit:` is a quota, as with `quota_mode: true`. Quotas refuse a request
+    /// only if all of them are exceeded.
     pub all_are_quotas: bool,
-    /// Whether only exceeded `rate_limit:` limits count the hits of a request if one of its limits
-    /// is exceeded.
+    /// Whether only the exceeded limits count the hits of a request that exceeds a `rate_limit:`.
     pub spares_others_when_over: bool,
-    /// Whether a `rate_limit:` that is not a quota is decided like a policy: all limits of a
-    /// request are charged or none, and refused hits are not counted. Then hits of a `rate_limit:`
+    /// Whether a `rate_limit:` that is not a quota decides like a policy: a request charges all of
+    /// its limits or none, and refused hits are not counted. In this case, hits of a `rate_limit:`
     /// cannot be refunded.
     pub all_or_none: bool,
     /// The names of the headers in responses; `None` for no headers.
@@ -116,7 +117,7 @@ impl Default for HeaderNames {
 pub struct Decided {
     /// The response.
     pub response: RateLimitResponse,
-    /// One tally for each descriptor with a limit.
+    /// One tally for each descriptor that has a limit and is not a refund.
     pub tallies: Vec<Tally>,
     /// Whether the domain is configured.
     pub is_domain_known: bool,
@@ -125,7 +126,7 @@ pub struct Decided {
     pub is_shadowed: bool,
 }
 
-/// Decides requests by the limits in force.
+/// Decides requests by the current limits.
 #[derive(Debug)]
 pub struct Decider {
     store: LimitStore,
@@ -136,7 +137,7 @@ pub struct Decider {
 }
 
 impl Decider {
-    /// Creates a decider without limits. [`set_config`](Self::set_config) puts limits in force.
+    /// Creates a decider without limits. [`set_config`](Self::set_config) sets the limits.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, behaviour: Behaviour) -> Self {
         let store = LimitStore::new(store);
@@ -144,7 +145,7 @@ impl Decider {
         Self { store, per_second: None, fallback: None, config, behaviour }
     }
 
-    /// Sets a separate store for limits per second that are written as `rate_limit:`.
+    /// Sets a separate store for each `rate_limit:` with a window of one second.
     #[must_use]
     pub fn with_per_second_store(self, store: Arc<dyn Store>) -> Self {
         Self { per_second: Some(LimitStore::new(store)), ..self }
@@ -153,17 +154,17 @@ impl Decider {
     /// Adds a cache of denials around each store, so that a flood of refused requests does not
     /// reach the stores.
     ///
-    /// The maximum memory of the cache applies to each store separately. Hits that the cache
-    /// refuses are not counted. This includes hits of a `rate_limit:`, which stays above its limit
-    /// until its window ends.
+    /// Each store gets its own cache with the configured maximum memory. A `rate_limit:` does not
+    /// count hits that the cache refuses, but its count stays above the limit until the window
+    /// ends.
     #[must_use]
     pub fn with_deny_cache<C: Clock + Clone + 'static>(self, cache: &DenyCache<C>) -> Self {
         let per_second = self.per_second.map(|store| store.cached(cache.clone(), true));
         Self { store: self.store.cached(cache.clone(), true), per_second, ..self }
     }
 
-    /// Adds a cache of denials for requests that a `policy:` without `refunds: true` refuses. Other
-    /// calls are not answered from the cache.
+    /// Adds a cache of denials for requests that a `policy:` without `refunds: true` refuses. The
+    /// cache does not answer other calls.
     #[must_use]
     pub fn with_deny_cache_for_policies<C>(self, cache: DenyCache<C>) -> Self
     where
@@ -179,7 +180,7 @@ impl Decider {
         Self { fallback: Some(LimitStore::new(store)), ..self }
     }
 
-    /// Returns the store with the cache of denials around it, if a cache is set.
+    /// Returns the store, with the cache of denials around it if a cache is set.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store.store
@@ -195,14 +196,14 @@ impl Decider {
         self.behaviour.is_shadow
     }
 
-    /// Returns the limits in force, or `None` before the first limits.
+    /// Returns the current limits, or `None` if no limits were set yet.
     #[must_use]
     pub fn config(&self) -> Option<Arc<Config>> {
         self.config.load_full()
     }
 
-    /// Replaces the limits in force. Requests that are being decided keep the previous limits. The
-    /// store keeps all counts.
+    /// Replaces the current limits. A request that is being decided still uses the previous limits.
+    /// The store keeps all states.
     ///
     /// # Errors
     ///
@@ -251,8 +252,8 @@ impl Decider {
     }
 
     /// Decides a request on the [fallback store](Self::with_fallback), with a share of each limit.
-    /// Returns `None` if there is no fallback store. A share of a limit is rounded down, and a
-    /// share of 0 refuses all hits.
+    /// The share is rounded down; if the result is 0, all hits are refused. Returns `None` if there
+    /// is no fallback store.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ pub(super) struct Limited {
     pub(super) subject: Vec<u8>,
 }
 
-/// The rule by which the limit decides.
+/// The rule of a limit: it counts all hits, or it decides by a policy.
 #[derive(Debug)]
 pub(super) enum Rule {
     Counted(Counted),
@@ -55,7 +55,7 @@ impl Limited {
     }
 }
 
-/// Finds the limits of all descriptors.
+/// Returns the plan for each descriptor of a request.
 pub(super) fn plan(
     config: &Config,
     request: &RateLimitRequest,
@@ -84,7 +84,8 @@ pub(super) fn plan(
     for (descriptor, found) in descriptors.iter().zip(&matches) {
         let hits = match &descriptor.hits_addend {
             Some(hits) => hits.value,
-            // Protobuf cannot distinguish 0 and an absent field.
+            // Protobuf cannot distinguish 0 and an absent `hits_addend` of a request, so both count
+            // as 1.
             None => u64::from(request.hits_addend.max(1)),
         };
         let target = match found {
@@ -110,17 +111,18 @@ pub(super) fn plan(
     Ok(planned)
 }
 
-/// Returns the names of the limits that other limits replace. An unlimited rule can replace limits
-/// too.
+/// Returns the names of the limits that other limits of the request replace. A limit with
+/// `unlimited: true` can replace limits too.
 fn replaced_names<'m>(matches: &'m [Option<Match<'_>>]) -> HashSet<&'m str> {
     let replaces = matches.iter().flatten().flat_map(|found| &found.limit.replaces);
-    // A limit without a name has an empty name here, which no limit can list in `replaces`.
+    // If a limit has no name, its `name` is empty. No other limit can replace it, because
+    // `replaces` cannot contain an empty name.
     replaces.map(|name| &**name).collect()
 }
 
 fn limited(found: &Match<'_>, subject: Vec<u8>, behaviour: &Behaviour) -> Target {
-    // If the server or the limit is a shadow, its policy becomes a shadow, so that a denial does
-    // not refuse the other policies of the call.
+    // If the server or the limit is a shadow, the policy becomes a shadow, so that its denial does
+    // not prevent the other charges of the call.
     let in_force = |policy: &Policy| match behaviour.is_shadow || found.limit.is_shadow {
         true if !policy.is_shadow() => policy.clone().shadow(),
         _ => policy.clone(),
@@ -172,7 +174,7 @@ impl Planned {
     }
 }
 
-/// Checks a request before any of its hits is charged.
+/// Checks the refunds and the number of policies of a request before any hits are charged.
 fn check(planned: &[Planned]) -> Result<(), RequestError> {
     let mut policies = 0;
     for descriptor in planned {

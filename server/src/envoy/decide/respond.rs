@@ -48,14 +48,16 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
                 quota: None,
             }
         }
-        // This case does not occur, because the store answers each call or returns an error.
+        // A descriptor with a limit always has an answer, because the store answers each call or
+        // returns an error.
         (Target::Limited(limited), None) => {
             DescriptorStatus { current_limit: Some(current_limit(limited)), ..ok }
         }
     }
 }
 
-/// Returns `true` if the limit is exceeded, even if it is a shadow. A refund exceeds no limit.
+/// Returns `true` if the hits exceed the limit, even if the limit is a shadow. A refund never
+/// exceeds a limit.
 fn is_over(is_refund: bool, limited: &Limited, answer: Answer) -> bool {
     !is_refund
         && match answer {
@@ -65,16 +67,16 @@ fn is_over(is_refund: bool, limited: &Limited, answer: Answer) -> bool {
         }
 }
 
-/// Returns the time until a refused request is admitted, at least one second. If the request is not
-/// refused, returns the time until the whole limit is available.
+/// Returns the time until a retry of a refused request can be admitted, at least one second. If the
+/// request is not refused, returns the time until the whole limit is available.
 ///
-/// Envoy copies the time for refused requests into the header `Retry-After`.
+/// For a refused request, Envoy copies the returned time into the header `Retry-After`.
 fn wait(verdict: &Verdict, limited: &Limited, is_refused: bool) -> DurationMessage {
     if !is_refused {
         return whole_seconds(verdict.reset_after());
     }
-    // If the request is larger than the limit, waiting does not help. The window is returned
-    // instead.
+    // If the hits alone exceed the limit, waiting does not help. The function then returns the
+    // window.
     let wait = verdict.retry_after().unwrap_or_else(|| limited.policy().window());
     whole_seconds(wait.max(Duration::from_secs(1)))
 }
@@ -86,8 +88,8 @@ fn limit_of(limited: &Limited) -> u64 {
     }
 }
 
-/// Returns the limit in the form of the protocol. It has no unit if no unit has the length of the
-/// window.
+/// Returns the limit as a message of the protocol. If the protocol has no unit for the window, such
+/// as a window of 15 minutes, the message contains no unit.
 fn current_limit(limited: &Limited) -> RateLimit {
     RateLimit {
         name: limited.limit.name.to_string(),
@@ -104,8 +106,8 @@ fn clamped(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Returns the seconds of a span, rounded up so that a client that waits for them does not retry
-/// too early.
+/// Returns a span in whole seconds. The span is rounded up, because a client that waits for less
+/// than the span would retry too early.
 fn whole_seconds(span: Duration) -> DurationMessage {
     let seconds = span.as_secs() + u64::from(span.subsec_nanos() > 0);
     DurationMessage { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
@@ -133,20 +135,22 @@ pub(super) fn is_over_limit(
     quotas > 0 && quotas == quotas_over
 }
 
-/// Returns `true` if a descriptor is a quota. Returns `None` if the descriptor is unlimited,
-/// because it then has no effect on the decision.
+/// Returns `true` if the limit of a descriptor is a quota. Returns `None` if the descriptor is
+/// unlimited, because it then cannot refuse the request.
 fn is_quota(planned: &Planned, behaviour: &Behaviour) -> Option<bool> {
     match &planned.target {
         Target::Unlimited => None,
         Target::None => Some(behaviour.all_are_quotas),
-        // Policies are charged together or not at all, so each exceeded policy refuses the request.
+        // A policy is never a quota. Policies are charged together or not at all, so each exceeded
+        // policy refuses the request.
         Target::Limited(Limited { rule: Rule::Policy(_), .. }) => Some(false),
         Target::Limited(limited) => Some(behaviour.all_are_quotas || limited.limit.is_quota),
     }
 }
 
-/// Returns the response headers for one limit: the last exceeded limit that is not a quota. If
-/// there is none, it is the first limit with the smallest remaining amount.
+/// Returns the response headers. They describe one limit: the last exceeded limit that is not a
+/// quota. If no such limit exists, they describe the first limit with the smallest remaining
+/// amount.
 pub(super) fn headers(
     planned: &[Planned],
     statuses: &[DescriptorStatus],
@@ -177,9 +181,9 @@ pub(super) fn headers(
     ]
 }
 
-/// Returns the statistics of all descriptors with a limit. If the request is refused
-/// (`is_refused`), no policy has charged its hits. `cached` contains the indices of the descriptors
-/// that the cache of denials refused.
+/// Returns the statistics of all descriptors with a limit, except for refunds. If `is_refused` is
+/// `true`, the hits that a policy would admit were not charged. `cached` contains the indices of
+/// the descriptors that the cache of denials refused.
 pub(super) fn tallies(
     planned: Vec<Planned>,
     answers: &[Option<Answer>],

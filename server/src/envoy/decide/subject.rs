@@ -1,4 +1,4 @@
-//! The subject for which hits are counted. It consists of the domain and all entries of a
+//! Creates the subject for which hits are counted. It consists of the domain and all entries of a
 //! descriptor.
 
 use crate::envoy::request::Entry;
@@ -6,9 +6,9 @@ use crate::envoy::request::Entry;
 /// Returns the subject in the form `domain|key=value|key=value`. If the values of a pattern share
 /// one count, the subject contains the pattern instead of the value: `domain|key*=pattern`.
 ///
-/// Two descriptors have the same subject only if they are equal or share a pattern, because
-/// separators in keys and values are escaped. In envoyproxy/ratelimit, the key `a_b` with the value
-/// `c` and the key `a` with the value `b_c` share a count.
+/// Different descriptors have different subjects, except for values that share a pattern, because
+/// separators in keys and values are escaped. envoyproxy/ratelimit does not escape separators: the
+/// key `a_b` with the value `c` and the key `a` with the value `b_c` share a count.
 pub(super) fn subject(domain: &[u8], entries: &[Entry], shared: &[Option<&str>]) -> Vec<u8> {
     let len: usize = entries.iter().map(|entry| entry.key.len() + entry.value.len() + 2).sum();
     let mut bytes = Vec::with_capacity(domain.len() + len);

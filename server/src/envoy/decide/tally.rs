@@ -38,7 +38,8 @@ impl Default for NearLimitRatio {
     }
 }
 
-/// The numbers that envoyproxy/ratelimit adds to its statistics for one limit.
+/// The numbers that one descriptor of a request adds to the statistics of its limit, as in
+/// envoyproxy/ratelimit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tally {
     /// The key of the limit in statistics.
@@ -50,12 +51,12 @@ pub struct Tally {
     /// The number of hits beyond the limit that the [cache](super::Decider::with_deny_cache)
     /// refused without the store.
     pub over_in_cache: u64,
-    /// The number of admitted hits above the [ratio](NearLimitRatio).
+    /// The number of admitted hits that are near the limit: see [`NearLimitRatio`].
     pub near: u64,
-    /// The number of admitted hits. As in envoyproxy/ratelimit, a `rate_limit:` admits hits
-    /// independently of other limits. The hits of a `policy:` are admitted if the whole request is.
+    /// The number of admitted hits. As in envoyproxy/ratelimit, a `rate_limit:` can admit hits of a
+    /// request that another limit refuses. A `policy:` admits hits only if the request is admitted.
     pub within: u64,
-    /// The number of hits beyond the limit of a shadow.
+    /// The number of hits beyond the limit, if the limit is a shadow.
     pub shadow: u64,
     /// The key of the configured limit. It consists of keys and configured values, without the
     /// values of requests.
@@ -103,8 +104,8 @@ impl Tally {
         Self { over: hits, shadow, ..Self::empty(of, hits) }
     }
 
-    /// Returns the tally of hits that a policy would admit, while another limit refuses the
-    /// request.
+    /// Returns the tally of hits that are neither admitted nor beyond the limit: their policy would
+    /// admit them, but another limit refuses the request.
     pub(super) fn empty(of: Of, hits: u64) -> Self {
         let Of { key, limit_key, subject } = of;
         Self {
@@ -153,7 +154,8 @@ mod tests {
 
     #[test]
     fn b71_no_number_wraps_if_fewer_are_counted_than_there_were_hits() {
-        // In envoyproxy/ratelimit, `before = after - hits` wraps if `after` is less than `hits`.
+        // envoyproxy/ratelimit computes `before = after - hits`, which wraps if `after` is less
+        // than `hits`.
         assert_eq!(tally(10, 3, 5), (0, 0, 5));
         assert_eq!(tally(10, 0, u64::MAX), (0, 0, u64::MAX));
         assert_eq!(tally(0, 1, 1), (1, 0, 0));

@@ -1,8 +1,7 @@
 //! Serves one gRPC connection.
 //!
-//! The task of the connection also runs its requests. Therefore a connection has only one place in
-//! the queue of the runtime, regardless of the number of its requests, and many responses are sent
-//! in one write.
+//! One task runs a connection and all its requests. Therefore a connection with many requests is
+//! only one task in the queue of the runtime, and one write can send many responses.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -23,31 +22,32 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tonic::body::Body;
-use tonic::service::Routes;
-use tower_service::Service;
 
-use super::GrpcSettings;
 use super::memory::Client;
+use super::{GrpcSettings, Services};
 use crate::net::listener::{Bounded, MayRead, Stream};
 
-/// The length of the HTTP/2 preface and of the head of the first frame.
+/// The length of the first bytes of HTTP/2: the preface (24 bytes) and the header of the first
+/// frame (9 bytes).
 const BEGINNING_BYTES: usize = 24 + 9;
 
-/// The number of response bytes that HTTP/2 buffers while the client does not read. Further bytes
-/// are counted as memory of the request.
+/// The number of response bytes that HTTP/2 buffers per request while the client does not read.
+/// Further bytes count as memory of the request.
 const MAX_SEND_BYTES: usize = 4 << 10;
 
-/// The number of bytes that a client may send before a request or the connection reads them.
+/// The number of bytes that a client may send on a stream, or on the whole connection, before the
+/// server reads them.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
-/// The interval of pings. A connection without a reply to a ping is closed.
+/// The interval at which the server sends pings. If the client does not reply to a ping, the server
+/// closes the connection.
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Serves a connection until it ends.
 pub(super) async fn serve(
     stream: Stream,
-    routes: Routes,
+    services: Arc<Services>,
     settings: GrpcSettings,
     client: Client,
     mut stopped: watch::Receiver<bool>,
@@ -56,9 +56,8 @@ pub(super) async fn serve(
     let end = end(settings, stopped.clone());
     let stream = Bounded::new(stream, end, settings.request_timeout, may_read.clone())
         .beginning(BEGINNING_BYTES, settings.begin_timeout);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(client.clone());
-        answer(request, routes.clone(), settings.request_timeout)
+    let service = service_fn(move |request| {
+        answer(request, Arc::clone(&services), client.clone(), settings.request_timeout)
     });
     let requests = Requests::default();
     let mut builder = http2::Builder::new(requests.clone());
@@ -78,7 +77,8 @@ pub(super) async fn serve(
     let leave = async {
         tokio::select! {
             () = sleep(settings.age.max) => {}
-            // The sender lives until all connections have ended.
+            // `wait_for` returns no error, because the sender is dropped only after all connections
+            // have ended.
             _ = stopped.wait_for(|stopped| *stopped) => {}
         }
     };
@@ -89,10 +89,11 @@ pub(super) async fn serve(
     poll_fn(|cx| run(cx, connection.as_mut())).await;
 }
 
-/// Waits until the connection must end. The time starts with the first poll of this future.
+/// Completes when the server must close the connection: at the maximum age plus the grace, or
+/// `end_timeout` after `stopped` became `true`. The age counts from the first poll of this future.
 async fn end(settings: GrpcSettings, mut stopped: watch::Receiver<bool>) {
     let at_end = async {
-        // If the sender was dropped, the server has stopped.
+        // An error would mean that the server has stopped and dropped the sender.
         let _ = stopped.wait_for(|stopped| *stopped).await;
         sleep(settings.end_timeout).await;
     };
@@ -120,8 +121,8 @@ fn poll_connection<T>(
     if !has_answers {
         return Poll::Pending;
     }
-    // This poll writes all answers. If it has also received requests, they must be run, so the task
-    // wakes itself.
+    // This poll writes all responses. If it also receives new requests, the task wakes itself, so
+    // that it runs these requests.
     let polled = connection.poll(cx);
     if !requests.is_empty() {
         cx.waker().wake_by_ref();
@@ -155,14 +156,13 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Requests {
 /// shorter.
 async fn answer(
     request: Request<Incoming>,
-    mut routes: Routes,
+    services: Arc<Services>,
+    client: Client,
     max: Duration,
 ) -> Result<Response<Body>, Infallible> {
     let time = client_timeout(request.headers()).map_or(max, |time| time.min(max));
-    match timeout(time, routes.call(request)).await {
-        Ok(response) => response,
-        Err(_) => Ok(Status::cancelled("Timeout expired").into_http()),
-    }
+    let response = timeout(time, services.answer(request, client)).await;
+    Ok(response.unwrap_or_else(|_| Status::cancelled("Timeout expired").into_http()))
 }
 
 /// Returns the client's timeout from the field `grpc-timeout`, which consists of at most eight

@@ -1,9 +1,10 @@
 //! Accounts for the memory of gRPC requests in flight. A request is in flight from its first header
 //! field until HTTP/2 has taken the whole response.
 //!
-//! The memory of all connections has one bound. One half is for large requests: a connection can
-//! use a fixed share of the free part of this half. The other half is reserved for connections that
-//! use little memory, so that clients with large requests do not cause refusals for other clients.
+//! The maximum memory applies to all connections together. One half is for large requests: a
+//! connection can use half of the memory that is still free for large requests. The other half is
+//! reserved for connections that use at most 64 KiB each, so that large requests do not cause
+//! refusals for other clients.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -14,22 +15,22 @@ use std::task::{Context, Poll, ready};
 use axum::body::HttpBody;
 use axum::http::HeaderMap;
 use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Frame, Incoming, SizeHint};
 use tonic::Status;
-use tonic::body::Body;
 
-/// The memory in bytes that a connection can use without a share of the half for large requests.
+/// The memory in bytes that each connection can use, even if the half for large requests is full.
 const LITTLE_BYTES: usize = 64 << 10;
 
-/// The divisor of the free part of the half for large requests. One connection can use the
-/// quotient, so a single connection can use a sixth of the whole memory.
+/// The divisor for large requests: a connection can use 1/`SHARE` of the memory that is still free
+/// for them. If only one connection is open, it can use a sixth of the maximum, because then a
+/// third is still free for large requests.
 const SHARE: usize = 2;
 
-/// The memory of a request in bytes without its header fields and its message. It covers the
-/// stream, the task and the response.
+/// The bytes that are counted for each request in addition to its header fields and its message.
+/// They cover the stream, the task and the response.
 const REQUEST_BYTES: usize = 4 << 10;
 
-/// The memory of a header field in bytes without its name and its value.
+/// The bytes that are counted for each header field in addition to its name and its value.
 const FIELD_BYTES: usize = 64;
 
 /// The memory of the requests on all connections.
@@ -58,7 +59,6 @@ impl Client {
         Self { peer, used: Arc::default(), all: Arc::clone(all) }
     }
 
-    /// Returns the address of the client.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }
@@ -96,7 +96,7 @@ impl Usage {
     ///
     /// # Errors
     ///
-    /// Returns an error if the connection would exceed its share.
+    /// Returns an error if the connection would exceed its maximum memory.
     pub(super) fn new(client: Client, fields: &HeaderMap) -> Result<Arc<Self>, Status> {
         let usage = Arc::new(Self { client, bytes: AtomicUsize::new(0) });
         let fields = fields.iter().map(|(name, value)| name.as_str().len() + value.len());
@@ -108,7 +108,8 @@ impl Usage {
     ///
     /// # Errors
     ///
-    /// Returns an error if the connection would exceed its share. In this case, nothing is counted.
+    /// Returns an error if the connection would exceed its maximum memory. In this case, nothing is
+    /// counted.
     pub(super) fn add(&self, bytes: usize) -> Result<(), Status> {
         self.client.add(bytes)?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -124,12 +125,12 @@ impl Drop for Usage {
 
 /// The body of a request. Its bytes are counted as memory of the request.
 pub(super) struct Received {
-    body: Body,
+    body: Incoming,
     usage: Arc<Usage>,
 }
 
 impl Received {
-    pub(super) fn new(body: Body, usage: Arc<Usage>) -> Self {
+    pub(super) fn new(body: Incoming, usage: Arc<Usage>) -> Self {
         Self { body, usage }
     }
 }
@@ -150,7 +151,7 @@ impl HttpBody for Received {
         {
             return Poll::Ready(Some(Err(status)));
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| Status::from_error(error.into()))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,8 +1,8 @@
 //! Decodes requests within bounds.
 //!
-//! tonic's codec for prost has no such bounds. An empty descriptor or entry takes two bytes in a
-//! message and many times that in memory. With that codec, 4 MiB of empty descriptors took 120 MB
-//! before they were refused.
+//! The codec of tonic for prost does not limit the number of descriptors and entries. An empty
+//! descriptor or entry takes two bytes in a message, but many more in memory. With that codec, a
+//! message with 4 MiB of empty descriptors took 120 MB before the server refused it.
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ pub const MAX_ENTRIES: usize = 10_000;
 const DESCRIPTORS: u64 = 2;
 const ENTRIES: u64 = 1;
 
-/// The memory in bytes that a decision takes per descriptor and per entry. It covers the decoded
-/// request, the plan and the response.
+/// The memory in bytes that a decision needs for each descriptor and for each entry. It covers the
+/// decoded request, the plan and the response.
 const DESCRIPTOR_BYTES: usize = 512;
 const ENTRY_BYTES: usize = 96;
 
-/// The initial size of the buffer for a message. Most messages fit. The size is small because each
-/// response that a client does not read keeps its buffer.
+/// The initial size of the buffer for a message. Most messages fit into it. The size is small,
+/// because a response keeps its buffer until the client reads the response.
 const BUFFER_BYTES: usize = 256;
 
-/// The codec of one request. The messages count as memory of this request.
+/// The codec of one request. It counts the decoded message as memory of this request.
 #[derive(Debug, Clone)]
 pub(super) struct RequestCodec(pub(super) Arc<Usage>);
 
@@ -69,7 +69,7 @@ impl Decoder for RequestCodec {
     type Error = Status;
 
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<RateLimitRequest>, Status> {
-        // The bytes are shared with the buffer, not copied.
+        // `copy_to_bytes` does not copy here: the message shares the memory of the buffer.
         let message = bytes.copy_to_bytes(bytes.remaining());
         decode(message, |bytes| self.0.add(bytes)).map(Some)
     }
@@ -79,7 +79,8 @@ impl Decoder for RequestCodec {
     }
 }
 
-/// Decodes a message, after `add` has counted the memory that the decision takes.
+/// Decodes a message. Before decoding, the function calls `add` with the memory that the decision
+/// needs.
 fn decode(
     message: Bytes,
     add: impl FnOnce(usize) -> Result<(), Status>,
@@ -99,7 +100,8 @@ fn decode(
             format!("the request has {entries} entries; at most {MAX_ENTRIES} are possible");
         return Err(Status::unknown(message));
     }
-    // Subjects and dynamic metadata repeat the texts of the message, so its length counts again.
+    // The length of the message is counted for a second time, because subjects and dynamic metadata
+    // copy the texts of the message.
     add(message.len() + descriptors * DESCRIPTOR_BYTES + entries * ENTRY_BYTES)?;
     RateLimitRequest::decode(message).map_err(|error| Status::internal(error.to_string()))
 }
@@ -125,7 +127,7 @@ fn count(message: &[u8]) -> Option<(usize, usize)> {
 struct Fields<'m>(&'m [u8]);
 
 impl<'m> Fields<'m> {
-    /// Returns the number and the value of the next field. The value of a numeric field is returned
+    /// Returns the number and the value of the next field. The value of a varint field is returned
     /// as an empty slice.
     #[expect(
         clippy::option_option,
@@ -144,7 +146,7 @@ impl<'m> Fields<'m> {
             1 => 8,
             2 => usize::try_from(self.varint()?).ok()?,
             5 => 4,
-            // Protobuf groups are invalid here, because no message of the protocol contains groups.
+            // Protobuf groups are not valid, because no message of the protocol contains groups.
             _ => return None,
         };
         let (value, rest) = self.0.split_at_checked(len)?;
@@ -202,7 +204,8 @@ mod tests {
 
     #[test]
     fn fields_of_all_kinds_that_are_not_known_are_left_out() {
-        // Field 15 occurs as eight bytes, as four bytes, as a number and as two bytes.
+        // The unknown field 15 occurs four times, with each kind of value: 8 bytes, 4 bytes, a
+        // varint, and 2 bytes with a length.
         let unknown = b"\x7912345678\x7d1234\x78\xff\x01\x7a\x02\x12\x00";
         let request = request(2, 3);
         let message = [&unknown[..], &request.encode_to_vec(), unknown].concat();
@@ -243,13 +246,14 @@ mod tests {
     #[test]
     fn what_is_refused_takes_no_memory() {
         let descriptors = b"\x12\0".repeat(MAX_MESSAGE_BYTES / 2);
-        // The message contains one descriptor. The key and the length of the descriptor take six
-        // bytes.
+        // The message `entries` contains one descriptor, which is full of empty entries. The tag
+        // and the length of the descriptor take at most six bytes.
         let len = MAX_MESSAGE_BYTES - 6;
         let mut entries = vec![0x12];
         prost::encode_length_delimiter(len, &mut entries).unwrap();
         entries.extend(b"\x0a\0".repeat(len / 2));
-        // The unknown field at the beginning must not hide the descriptors.
+        // This message contains a protobuf group before the descriptors. It must be refused,
+        // because `count` does not count the descriptors after a group.
         let behind_group = [b"\x7b\x7c", &*descriptors].concat();
         for message in [descriptors, entries, behind_group].map(Bytes::from) {
             let memory = measure(|| drop(decoded(message).unwrap_err()));
@@ -258,8 +262,8 @@ mod tests {
     }
 
     proptest! {
-        /// All descriptors and entries that prost decodes were counted before, regardless of their
-        /// encoding.
+        /// If `count` accepts a message that prost decodes, it returns the number of descriptors
+        /// and entries that prost finds.
         #[test]
         fn all_that_is_decoded_is_counted(
             bytes in vec(prop_oneof![0..9_u8, Just(0x0a), Just(0x12), any::<u8>()], 0..40),

@@ -6,23 +6,22 @@ mod memory;
 mod message;
 mod reflection;
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::http;
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::SERVICE_NAME;
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use metrics::{counter, gauge};
 use tonic::body::Body;
-use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::server::{Grpc, UnaryService};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
+use tower_service::Service as _;
 
 use crate::envoy::health::{self, HealthSettings};
 use crate::envoy::request::RateLimitRequest;
@@ -42,14 +41,14 @@ const MAX_OTHER_MESSAGE_BYTES: usize = 64 << 10;
 /// The path of the method that decides requests.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// The maximum age of a connection. Because connections end at this age, clients also connect to
-/// new servers.
+/// The maximum age of a connection. At this age, the client opens another connection, and can reach
+/// a server that was added later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionAge {
     /// The time after which the server asks the client to open another connection.
     pub max: Duration,
-    /// The additional time for which requests on the old connection are served.
+    /// The additional time for which the server answers requests on the old connection.
     pub grace: Duration,
 }
 
@@ -60,8 +59,7 @@ impl Default for ConnectionAge {
 }
 
 impl ConnectionAge {
-    /// Creates an age with the time after which a connection ends, and the time for the remaining
-    /// requests.
+    /// Creates the maximum age `max` with the additional time `grace`.
     #[must_use]
     pub fn new(max: Duration, grace: Duration) -> Self {
         Self { max, grace }
@@ -81,14 +79,14 @@ pub struct GrpcSettings {
     /// for further requests.
     pub max_streams: u32,
     /// The maximum memory in bytes of the requests in flight on all connections. It includes header
-    /// fields, messages, decisions and unsent responses. One connection can use at most a sixth.
-    /// One half is reserved for connections that use at most 64 KiB. If a request would exceed
-    /// these bounds, it fails with the status `RESOURCE_EXHAUSTED`.
+    /// fields, messages, decisions and unsent responses. One connection can use at most a sixth of
+    /// the maximum. One half is reserved for connections that use at most 64 KiB each. A request
+    /// that would exceed these bounds fails with the status `RESOURCE_EXHAUSTED`.
     ///
-    /// A message of 4 MiB takes 8 MiB until it is answered. For such messages, the maximum must be
-    /// at least 49 MiB.
+    /// The largest message has 4 MiB, and takes 8 MiB until it is answered. To accept such
+    /// messages, the maximum must be at least 49 MiB.
     pub max_bytes: usize,
-    /// The time within which a client must send the beginning of HTTP/2.
+    /// The time within which a client must send the first bytes of HTTP/2.
     pub begin_timeout: Duration,
     /// The time within which a request must be received and answered. After this time, it fails
     /// with the status `CANCELLED`. A client that reads nothing for this time is disconnected.
@@ -131,14 +129,14 @@ pub async fn serve(
     let until_drained =
         health::report(reporter, Arc::clone(&service), settings.health, is_ready, shutdown);
     let health = health.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES);
-    let mut routes = Routes::new(RateLimits { service }).add_service(health);
+    let mut others = Routes::new(health);
     if let Some(reflection) = reflection::service() {
-        routes = routes.add_service(reflection.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES));
+        others = others.add_service(reflection.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES));
     }
     if let Some(reflection) = reflection::old_service() {
-        routes = routes.add_service(reflection.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES));
+        others = others.add_service(reflection.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES));
     }
-    let routes = routes.prepare();
+    let services = Arc::new(Services { rate_limits: service, others: others.prepare() });
     let connections = Connections {
         max: settings.max_connections,
         open: gauge!("tidegate_server_grpc_connections"),
@@ -148,73 +146,69 @@ pub async fn serve(
     let memory = Arc::new(Memory::new(settings.max_bytes));
     let serve = |stream: Stream, stopped| {
         let client = Client::new(stream.peer_addr(), &memory);
-        connection::serve(stream, routes.clone(), settings, client, stopped)
+        connection::serve(stream, Arc::clone(&services), settings, client, stopped)
     };
     connections.serve(listener.into(), serve, until_drained).await;
 }
 
-type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
-
-/// The rate-limit service. It differs from the generated service by its codec and by the bound on
-/// the memory of requests.
-#[derive(Clone)]
-struct RateLimits {
-    service: Arc<Service>,
+/// The services of a port.
+struct Services {
+    rate_limits: Arc<Service>,
+    /// Health checks and reflection.
+    others: Routes,
 }
 
-impl NamedService for RateLimits {
-    const NAME: &'static str = SERVICE_NAME;
-}
-
-impl tower_service::Service<http::Request<Body>> for RateLimits {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<http::Response<Body>, Infallible>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+impl Services {
+    async fn answer(
+        &self,
+        request: http::Request<Incoming>,
+        client: Client,
+    ) -> http::Response<Body> {
+        // Most requests are for this method. The router of the other services would take a tenth of
+        // their time.
+        if request.uri().path() == SHOULD_RATE_LIMIT {
+            return self.should_rate_limit(request, client).await;
+        }
+        match self.others.clone().call(request).await {
+            Ok(response) => response,
+        }
     }
 
-    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        let service = Arc::clone(&self.service);
-        Box::pin(async move {
-            if request.uri().path() != SHOULD_RATE_LIMIT {
-                return Ok(Status::unimplemented("").into_http());
+    async fn should_rate_limit(
+        &self,
+        request: http::Request<Incoming>,
+        client: Client,
+    ) -> http::Response<Body> {
+        let (service, peer) = (&*self.rate_limits, client.peer());
+        let usage = match Usage::new(client, request.headers()) {
+            Ok(usage) => usage,
+            Err(status) => {
+                service.unreadable(peer, status.message());
+                return status.into_http();
             }
-            // Each connection adds its `Client` to its requests.
-            let Some(client) = request.extensions_mut().remove::<Client>() else {
-                return Ok(Status::internal("the request has no connection").into_http());
-            };
-            let peer = client.peer();
-            let usage = match Usage::new(client, request.headers()) {
-                Ok(usage) => usage,
-                Err(status) => {
-                    service.unreadable(peer, status.message());
-                    return Ok(status.into_http());
-                }
-            };
-            let request = request.map(|body| Received::new(body, Arc::clone(&usage)));
-            let is_read = AtomicBool::new(false);
-            let decide = Decide { service: &service, is_read: &is_read };
-            let grpc = Grpc::new(RequestCodec(Arc::clone(&usage)));
-            let mut grpc = grpc.max_decoding_message_size(MAX_MESSAGE_BYTES);
-            let response = grpc.unary(decide, request).await;
-            if !is_read.into_inner() {
-                let status = Status::from_header_map(response.headers());
-                service.unreadable(peer, status.as_ref().map_or("no reason", Status::message));
-            }
-            Ok(response.map(|body| {
-                Body::new(body.map_frame(move |frame| {
-                    // The request is in flight until HTTP/2 has taken all of the response.
-                    let _in_flight = &usage;
-                    frame
-                }))
+        };
+        let request = request.map(|body| Received::new(body, Arc::clone(&usage)));
+        let is_read = AtomicBool::new(false);
+        let decide = Decide { service, is_read: &is_read };
+        let grpc = Grpc::new(RequestCodec(Arc::clone(&usage)));
+        let mut grpc = grpc.max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let response = grpc.unary(decide, request).await;
+        if !is_read.into_inner() {
+            let status = Status::from_header_map(response.headers());
+            service.unreadable(peer, status.as_ref().map_or("no reason", Status::message));
+        }
+        response.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                // The request is in flight until HTTP/2 has taken all of the response.
+                let _in_flight = &usage;
+                frame
             }))
         })
     }
 }
 
-/// The handler of the method. It is called only if the message of the request can be decoded.
+/// The handler of the method `ShouldRateLimit`. tonic calls it only if the message of the request
+/// can be decoded.
 struct Decide<'s> {
     service: &'s Service,
     is_read: &'s AtomicBool,

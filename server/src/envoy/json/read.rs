@@ -15,7 +15,8 @@ use crate::net::tree::Tree;
 pub struct JsonError(String);
 
 impl JsonError {
-    /// The reason as it is logged. It contains no value of a request.
+    /// The text that the server logs if a body is JSON, but not a request. It contains no values of
+    /// the request.
     pub(super) const NOT_A_REQUEST: &str = "the body is JSON, but not a request of the protocol";
 }
 
@@ -120,7 +121,8 @@ fn object(what: &str, value: Tree) -> Result<Vec<(String, Tree)>, JsonError> {
         return Err(wrong(what, &value, "an object"));
     };
     fields.retain(|(_, value)| *value != Tree::Null);
-    // The bound also bounds the comparisons of all names with each other.
+    // The code below compares every name with all previous names, so the number of fields must be
+    // small.
     if fields.len() > MAX_FIELDS {
         let count = fields.len();
         return Err(JsonError(format!("{what} has {count} fields; it has at most {MAX_FIELDS}")));
@@ -136,8 +138,8 @@ fn object(what: &str, value: Tree) -> Result<Vec<(String, Tree)>, JsonError> {
     }
 }
 
-/// Returns `true` if two names are the camelCase name or the snake_case name of one field. Without
-/// underscores and case, these names are equal.
+/// Returns `true` if two names mean the same field, such as `hitsAddend` and `hits_addend`. The
+/// comparison ignores underscores and upper case.
 fn is_same_field(one: &str, other: &str) -> bool {
     fn letters(name: &str) -> impl Iterator<Item = u8> {
         let bytes = name.bytes().filter(|byte| *byte != b'_');

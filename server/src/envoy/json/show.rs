@@ -8,7 +8,7 @@ use envoy_types::pb::google::protobuf::{Struct, Value};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// A response that serializes as proto3 JSON. Fields that are zero or empty are left out.
-// A `serde_json::Value` of the response would cost an allocation per field.
+// A conversion of the response into a `serde_json::Value` would cost an allocation for each field.
 #[derive(Debug, Clone, Copy)]
 pub struct ShownResponse<'r>(pub &'r RateLimitResponse);
 
@@ -92,7 +92,7 @@ pub struct ShownStruct<'r>(pub &'r Struct);
 
 impl Serialize for ShownStruct<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // The order of a map is random.
+        // The order of a `HashMap` is random, so the fields are sorted.
         let mut fields: Vec<_> = self.0.fields.iter().collect();
         fields.sort_unstable_by_key(|(key, _)| *key);
         serializer.collect_map(fields.into_iter().map(|(key, value)| (key, ShownValue(value))))

@@ -15,7 +15,7 @@ pub const MAX_FILES: usize = 1_000;
 /// A file that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFile {
-    /// The name of the file in messages.
+    /// The name of the file, as it appears in messages.
     pub name: String,
     /// The contents.
     pub text: String,
@@ -32,9 +32,9 @@ pub fn read_directory(directory: &Path) -> Result<Vec<ConfigFile>, ConfigError> 
     paths(directory)?.iter().map(|path| read(path)).collect()
 }
 
-/// Returns warnings about the entries of `directory` that are not read. envoyproxy/ratelimit reads
-/// files of any name, and also files in subdirectories. Hidden entries cause no warning. After ten
-/// entries, the last warning contains the number of further entries.
+/// Returns a warning for each file and subdirectory of `directory` that only envoyproxy/ratelimit
+/// would read. It reads files with any name, also in subdirectories. Hidden entries cause no
+/// warning. After ten warnings, one last warning contains the number of further entries.
 #[must_use]
 pub fn left_out(directory: &Path) -> Vec<String> {
     // If the directory cannot be read, [`read_directory`] reports the error.
@@ -60,7 +60,7 @@ pub fn left_out(directory: &Path) -> Vec<String> {
     messages
 }
 
-/// The maximum number of entries for which there is a separate warning.
+/// The maximum number of files and subdirectories for which [`left_out`] returns separate warnings.
 const MAX_LEFT_OUT: usize = 10;
 
 fn is_yaml(path: &Path) -> bool {
@@ -79,7 +79,7 @@ fn paths(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        // A broken link is included, so that reading it reports an error.
+        // The paths include broken links, so that reading such a link reports an error.
         if is_yaml(&path) && !is_hidden(&path) && !path.is_dir() {
             paths.push(path);
         }
@@ -97,7 +97,7 @@ fn read(path: &Path) -> Result<ConfigFile, ConfigError> {
     let failed = |error: std::io::Error| {
         ConfigError::about_file(&name, format!("the file cannot be read: {error}"))
     };
-    // Reading a pipe could block forever.
+    // A pipe is refused, because reading a pipe could block forever.
     if !fs::metadata(path).map_err(failed)?.is_file() {
         return Err(ConfigError::about_file(
             &name,

@@ -4,7 +4,7 @@ use std::fmt;
 /// The reason why a configuration is not valid: the name of the file or resource, the position, and
 /// a message.
 ///
-/// If envoyproxy/ratelimit has a message for the reason, the message is the same. `Display` writes
+/// If envoyproxy/ratelimit reports the same reason, the message is the same too. `Display` writes
 /// all parts in one line, for example `limits.yaml:3:7: descriptor has empty key`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
@@ -38,7 +38,8 @@ impl Problem {
     }
 }
 
-/// The source of limits: a file, or a resource, which has no lines.
+/// The source of limits: a file, or a resource of a management server. A resource has no lines and
+/// columns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'s> {
     pub(super) name: &'s str,

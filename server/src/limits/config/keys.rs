@@ -1,5 +1,5 @@
-//! Checks all keys before any value is read. envoyproxy/ratelimit does the same, so that both
-//! report the same error first.
+//! Checks all keys of a file before any value is read. envoyproxy/ratelimit does the same, so that
+//! both programs report the same error first.
 
 use super::error::Problem;
 use super::scalar::Kind;
@@ -26,7 +26,7 @@ const KEYS: [&str; 16] = [
     "metadata",
 ];
 
-/// The keys that only Tidegate has.
+/// The keys that Tidegate adds to the format of envoyproxy/ratelimit.
 pub(super) const OWN_KEYS: [&str; 5] =
     ["policy", "period", "charge_afterwards", "refunds", "lease"];
 
@@ -41,7 +41,7 @@ pub(super) fn check(map: &Map) -> Result<(), Problem> {
             let message = format!("config error, unknown key '{}'", shown(name));
             return Err(Problem::new(key.at, message));
         }
-        // The keys of `metadata` are chosen by the user.
+        // The keys in `metadata` are not checked, because the user chooses them.
         if name != "metadata" {
             check_value(node)?;
         }

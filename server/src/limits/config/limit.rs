@@ -50,7 +50,7 @@ impl Unit {
         Self::find(|unit| unit.1.eq_ignore_ascii_case(name))
     }
 
-    /// Returns the name of the unit in files.
+    /// Returns the name of the unit as it is written in files.
     pub(super) fn name(self) -> &'static str {
         Self::ALL.iter().find(|unit| unit.0 == self).map_or("", |unit| unit.1)
     }
@@ -85,11 +85,12 @@ pub(crate) struct Limit {
     pub(crate) replaces: Box<[Box<str>]>,
     pub(crate) is_shadow: bool,
     pub(crate) is_quota: bool,
-    /// Whether the limit is leased if the server leases all limits.
+    /// Whether the server may lease the limit when it leases all limits. It is `false` if the limit
+    /// has `lease: false`.
     pub(crate) may_be_leased: bool,
     pub(crate) has_detailed_metric: bool,
     pub(crate) metadata: Option<Struct>,
-    /// The key in statistics, which contains configured values only.
+    /// The key in statistics. It contains configured values, and no values from requests.
     pub(crate) stat_key: Arc<StatKey>,
     /// The file, line and column of the limit, or the name of the resource.
     pub(crate) place: Box<str>,
@@ -114,8 +115,8 @@ impl Kind {
         }
     }
 
-    /// Marks the policy of the limit, so that the server leases it. A `rate_limit:` is then decided
-    /// as a policy, because only a count that refuses hits can be leased.
+    /// Marks the policy of the limit as leased. A `rate_limit:` then decides like a policy, because
+    /// only a limit that does not count refused hits can be leased.
     ///
     /// # Errors
     ///
@@ -139,36 +140,38 @@ impl Kind {
 #[derive(Debug, Clone)]
 pub(crate) struct Counted {
     pub(crate) requests_per_unit: u32,
-    /// The policy that counts the hits of a window without refusing any. The limit of a policy is
-    /// not part of its state, so every limit with this window has the same state.
+    /// The policy that counts the hits of a window and never refuses hits. A state does not depend
+    /// on the limit of its policy, so the counted hits are kept if the configured limit changes.
     pub(crate) counter: Policy,
-    /// A policy with the limit, for decisions in which all limits are charged or none. It has the
-    /// same window and state as `counter`.
+    /// A policy with the configured limit. It has the same window as `counter`, and therefore the
+    /// same state. It replaces `counter` where hits can be refused, for example if the limit is
+    /// leased.
     pub(crate) policy: Policy,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyLimit {
     pub(crate) policy: Policy,
-    /// Whether hits have already happened. If so, they are charged even beyond the limit, and a
-    /// request without hits checks whether anything remains.
+    /// Whether requests report hits that have already happened. The policy charges these hits even
+    /// beyond the limit. A request with 0 hits checks whether anything remains.
     pub(crate) charges_afterwards: bool,
-    /// A policy that counts refused hits, so that a refund of refused hits refunds nothing.
+    /// The policy that counts refused hits; `None` without `refunds: true`. A refund is reduced by
+    /// these hits, because they were never charged.
     pub(crate) refused: Option<Policy>,
 }
 
 impl Limit {
-    /// Leases the limit if that is possible and its file does not exclude it.
+    /// Leases the limit if it can be leased and does not have `lease: false`.
     pub(super) fn lease_if_possible(&mut self) {
         if self.may_be_leased {
-            // A limit that cannot be leased stays as it is.
+            // A limit that cannot be leased is not changed.
             let _ = self.kind.lease(self.is_quota);
         }
     }
 
     /// Returns the line about this limit in the answer to `GET /rlconfig`.
     pub(super) fn dump(&self) -> String {
-        // A value can contain line breaks, but each limit has only one line.
+        // A value can contain line breaks, but the answer has one line for each limit.
         let key = self.stat_key.to_string().replace(char::is_control, " ");
         let rule = match &self.kind {
             Kind::Unlimited => "unlimited".to_owned(),
@@ -186,8 +189,8 @@ impl Limit {
     }
 }
 
-/// Formats a limit as `100 per 1m` or as the text of its policy, followed by `shadow` or `quota` if
-/// it applies.
+/// Formats a limit as `100 per 1m` or as the text of its policy, followed by `shadow`, `quota` and
+/// `leased` if they apply.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
@@ -225,10 +228,11 @@ impl PolicyLimit {
         Self { policy, charges_afterwards: false, refused: None }
     }
 
-    /// Returns the same limit with support for refunds.
+    /// Returns this limit with support for refunds.
     pub(crate) fn with_refunds(self) -> Result<Self, PolicyError> {
-        // A refund follows at the end of a request. Refused hits are remembered for the retention
-        // of the policy, and for at least one hour, which is longer than requests take.
+        // Refused hits are counted for as long as a refund can arrive: for the retention of the
+        // policy, and for at least one hour, because a client can send a refund at the end of a
+        // long request.
         let span = self.policy.max_retention().max(Duration::from_secs(3_600));
         let name = format!("{COUNTER_NAME}.refused");
         let refused = Policy::new(&name, FixedWindow::new(MAX_EXACT, span).anchored())?;

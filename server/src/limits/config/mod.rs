@@ -1,5 +1,5 @@
-//! The limits. They are read from a directory of YAML files in the format of envoyproxy/ratelimit,
-//! which Tidegate extends by four keys.
+//! The limits of Envoy's service. They are read from a directory of YAML files in the format of
+//! envoyproxy/ratelimit, to which Tidegate adds five keys.
 //!
 //! ```yaml
 //! domain: shop
@@ -28,6 +28,7 @@
 //! | `policy` | in a descriptor, instead of `rate_limit` | a policy in [the grammar](tidegate_core::Policy) of Tidegate; the keys `name` and `replaces` are then also in the descriptor |
 //! | `charge_afterwards` | next to `policy` | hits have already happened, so they are charged even beyond the limit and never refused; a request with a `hits_addend` of 0 is refused if nothing remains |
 //! | `refunds` | next to `policy` | allows `is_negative_hits`; refused hits are recorded, so that a refund refunds only hits that were charged |
+//! | `lease` | in a descriptor with a `rate_limit` or a `policy` | `true` leases the limit; `false` excludes it from `limits.lease_all` |
 //! | `period` | in `rate_limit`, instead of `unit` | a window of any length, such as `15m` |
 //!
 //! The [resources](crate::limits::xds) of a management server are read by the same rules, but do
@@ -71,7 +72,7 @@ pub struct Config {
     warnings: Vec<ConfigError>,
 }
 
-/// A limit as it is listed for operators.
+/// A limit as the server lists it for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListedLimit {
@@ -83,7 +84,7 @@ pub struct ListedLimit {
     pub place: String,
 }
 
-/// The handling of a second file or resource for the same domain.
+/// The handling of a second file or resource with the same domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum SameDomain {
@@ -95,7 +96,7 @@ pub enum SameDomain {
 }
 
 impl Config {
-    /// Reads the files of a directory that [`read_directory`] selects.
+    /// Reads limits from the files of a directory that [`read_directory`] selects.
     ///
     /// # Errors
     ///
@@ -249,9 +250,9 @@ impl Config {
         list
     }
 
-    /// Returns a line per limit, sorted by key. The line of a `rate_limit:` is the line that
-    /// envoyproxy/ratelimit prints. The line of any other limit contains the text of the limit
-    /// instead of the unit and the number.
+    /// Returns a line per limit, sorted by key. The line of a `rate_limit:` is the same as in
+    /// envoyproxy/ratelimit. The line of a `policy:` contains the text of the policy instead of a
+    /// unit and a number.
     #[must_use]
     pub fn dump(&self) -> String {
         let mut lines = Vec::new();
@@ -265,7 +266,7 @@ impl Config {
     }
 
     pub(crate) fn domain(&self, name: &[u8]) -> Option<&Level> {
-        // The name of a configured domain is UTF-8.
+        // Every configured domain is UTF-8, so a name that is not UTF-8 is not a configured domain.
         self.domains.get(str::from_utf8(name).ok()?)
     }
 }

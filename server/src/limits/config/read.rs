@@ -16,12 +16,12 @@ use super::yaml::{Map, Node, Scalar, Value, loading};
 use crate::limits::StatKey;
 use crate::net::text::shown;
 
-/// The name of a policy whose text contains no name. The name is part of the keys of the policy's
-/// states. Therefore used amounts are kept if a number of the policy changes.
+/// The name of each policy whose text contains no name. The name is constant, because the keys of
+/// states contain it: if only the limit in the text changes, the policy keeps its states.
 const POLICY_NAME: &str = "policy";
 
-/// The maximum total length in bytes of the paths to all descriptors of a file. The paths are the
-/// keys in statistics.
+/// The maximum total length in bytes of the paths to all descriptors of a file. A path, such as
+/// `domain.key_value.key`, is the key of a descriptor in statistics.
 const MAX_PATH_BYTES: usize = 16 << 20;
 
 const IN_ROOT: &[&str] = &["domain", "descriptors"];
@@ -41,7 +41,7 @@ const IN_DESCRIPTOR: &[&str] = &[
     "refunds",
     "lease",
 ];
-/// The keys that a `rate_limit` contains, and that a descriptor with a `policy` contains itself.
+/// The keys of a limit that are in the descriptor next to a `policy:`, but inside a `rate_limit:`.
 const BESIDE_POLICY: &[&str] = &["name", "replaces"];
 const IN_RATE_LIMIT: &[&str] =
     &["requests_per_unit", "unit", "unlimited", "name", "replaces", "period"];
@@ -61,7 +61,7 @@ impl<'s> Reader<'s> {
         Self { source, warnings: Vec::new(), path_bytes: 0 }
     }
 
-    /// Returns the domain of the file and its position.
+    /// Returns the name of the file's domain, and the position of this name.
     pub(super) fn domain(&mut self, root: &Map) -> Result<(String, Position), Problem> {
         self.check_place(root, &[IN_ROOT])?;
         let at = root.get("domain").map_or(Position { line: 1, column: 1 }, |node| node.at);
@@ -71,7 +71,8 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Adds the descriptors under `map` to `level`. Their keys in statistics begin with `path`.
+    /// Adds the descriptors under `map` to `level`. The keys of these descriptors in statistics
+    /// begin with `path`.
     pub(super) fn descriptors(
         &mut self,
         map: &Map,
@@ -112,7 +113,8 @@ impl<'s> Reader<'s> {
             return Err(Problem::new(at_key(map, "key").unwrap_or(at), message));
         }
 
-        // Each path contains the path of its parent, so the paths can be much longer than the file.
+        // Each path contains the path of its parent, so all paths together can be much longer than
+        // the file.
         self.path_bytes = self.path_bytes.saturating_add(path.name().len());
         if self.path_bytes > MAX_PATH_BYTES {
             let message = format!(
@@ -266,9 +268,9 @@ impl<'s> Reader<'s> {
         Ok(())
     }
 
-    /// Checks that each key has an effect in its place. A misplaced key of Tidegate is an error. A
-    /// misplaced key of envoyproxy/ratelimit is only a warning, because envoyproxy/ratelimit
-    /// ignores it.
+    /// Checks that each key of `map` is in `known` and therefore has an effect. A misplaced key of
+    /// Tidegate is an error. A misplaced key of envoyproxy/ratelimit is only a warning, because
+    /// envoyproxy/ratelimit ignores it.
     fn check_place(&mut self, map: &Map, known: &[&[&str]]) -> Result<(), Problem> {
         for (key, _) in &map.entries {
             let name = &*key.scalar.text;
@@ -324,7 +326,7 @@ fn policy_limit(map: &Map, node: &Node, is_quota: bool) -> Result<Kind, Problem>
     Ok(Kind::Policy(limit))
 }
 
-/// Returns the value of a key, unless it is null.
+/// Returns the value of a key, or `None` if the key is missing or its value is null.
 fn present<'m>(map: &'m Map, key: &str) -> Option<&'m Rc<Node>> {
     map.get(key).filter(|node| !node.is_null())
 }
@@ -334,7 +336,8 @@ fn at_key(map: &Map, key: &str) -> Option<Position> {
     map.get(key).map(|node| node.at)
 }
 
-/// Returns the text of a key; empty if the key is missing. A number is returned as it was written.
+/// Returns the text of a key, or an empty text if the key is missing. A number is returned as it
+/// was written.
 fn text<'m>(map: &'m Map, key: &str) -> Result<&'m str, Problem> {
     match present(map, key) {
         None => Ok(""),

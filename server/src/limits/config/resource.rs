@@ -1,5 +1,5 @@
-//! Converts resources of xDS into the trees that files are parsed to. From then on, the same rules
-//! and errors apply to resources and files.
+//! Converts a resource of xDS into a tree. A parsed file is such a tree too, so the same code reads
+//! both, with the same rules and errors.
 
 use std::rc::Rc;
 
@@ -12,10 +12,12 @@ use super::scalar::Kind;
 use super::yaml::{MAX_DEPTH, MAX_NODES, Map, Node, Value, loading};
 use crate::limits::xds::messages::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy};
 
-/// The position of every node. Messages about resources do not contain positions.
+/// The position of every node. It is never shown, because messages about a resource contain no
+/// position.
 const NOWHERE: Position = Position { line: 1, column: 1 };
 
-/// Returns the tree of a resource. The bounds of a file apply.
+/// Returns the tree of a resource. The bounds on its values and nesting levels are the same as for
+/// a file.
 pub(super) fn tree(resource: &RateLimitConfig) -> Result<Rc<Node>, Problem> {
     let mut tree = Tree::default();
     tree.map(|tree| {
@@ -47,7 +49,8 @@ impl Tree {
         self.node(Value::scalar(text.into(), kind))
     }
 
-    /// Calls `make` at the next nesting level.
+    /// Calls `make` one nesting level deeper. Returns an error if this level exceeds the maximum
+    /// depth.
     fn nested<T>(
         &mut self,
         make: impl FnOnce(&mut Self) -> Result<T, Problem>,
@@ -132,8 +135,8 @@ impl Tree {
     }
 }
 
-/// Returns the name of a unit. A number without a unit becomes the text that envoyproxy/ratelimit
-/// shows for it.
+/// Returns the name of a unit. For a number that is not a unit, returns the text that
+/// envoyproxy/ratelimit shows in its message.
 fn unit(number: i32) -> String {
     match Unit::from_number(number) {
         Some(unit) => unit.name().to_owned(),
@@ -142,8 +145,8 @@ fn unit(number: i32) -> String {
     }
 }
 
-/// The entries of a map. A field with its default value is left out, because messages do not
-/// contain default values either.
+/// The entries of a map. Texts, flags and lists with their default value are left out, because
+/// Protobuf does not distinguish a default value and an absent field.
 #[derive(Default)]
 struct Fields(Map);
 
@@ -154,7 +157,7 @@ impl Fields {
         key: &str,
         make: impl FnOnce(&mut Tree) -> Made,
     ) -> Result<(), Problem> {
-        // A key counts as a value of the tree.
+        // Each key counts towards the maximum number of nodes, as in a file.
         tree.scalar("", Kind::Null)?;
         let node = make(tree)?;
         self.0.insert_text(NOWHERE, key, node);

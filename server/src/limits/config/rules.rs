@@ -1,5 +1,5 @@
-//! The rules of a domain as a tree. Each entry of a descriptor selects a rule on one level, which
-//! leads to the next level.
+//! The rules of a domain as a tree. The first entry of a descriptor selects a rule on the first
+//! level. This rule contains the level for the second entry, and so on.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::limit::Limit;
 use super::pattern::Pattern;
 
-/// The rules for an entry of a descriptor, by the key of the entry.
+/// The rules for one entry of a descriptor, by the key of the entry.
 #[derive(Debug, Default)]
 pub(crate) struct Level {
     keys: HashMap<Box<[u8]>, Values>,
 }
 
-/// The rules for an entry with a certain key, by the value of the entry.
+/// The rules for entries with a certain key, by the value of the entry.
 #[derive(Debug, Default)]
 struct Values {
     exact: HashMap<Box<[u8]>, Rule>,
@@ -24,8 +24,8 @@ struct Values {
     any: Option<Box<Rule>>,
 }
 
-/// The configuration of an entry: a limit, rules for the next entry, or both. A rule with neither
-/// exempts a value.
+/// The configuration of an entry: a limit, rules for the next entry, or both. For example, a rule
+/// without a limit for the value `x` exempts `x` from the other rules of the key.
 #[derive(Debug, Default)]
 pub(crate) struct Rule {
     pub(crate) limit: Option<Arc<Limit>>,
@@ -35,7 +35,7 @@ pub(crate) struct Rule {
     pub(crate) shares_threshold: bool,
 }
 
-/// The way in which the value of an entry was matched.
+/// The part of a rule that matched the value of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum By<'c> {
     Value,
@@ -44,8 +44,8 @@ pub(crate) enum By<'c> {
 }
 
 impl Level {
-    /// Returns the rule for an entry. A rule for its value takes precedence, then the first
-    /// matching pattern, then a rule for its key without a value.
+    /// Returns the rule for an entry: a rule with its key and its value, or else the first matching
+    /// pattern, or else a rule with its key and without a value.
     pub(crate) fn find(&self, key: &[u8], value: &[u8]) -> Option<(&Rule, By<'_>)> {
         let values = self.keys.get(key)?;
         if let Some(rule) = values.exact.get(value) {
@@ -79,8 +79,8 @@ impl Level {
         }
     }
 
-    /// Calls `change` with each limit of this level and of the levels below it. No other value may
-    /// refer to the limits.
+    /// Calls `change` with each limit of this level and of the levels below it. A limit to which
+    /// another [`Arc`] refers is not changed.
     pub(super) fn change_each_limit(&mut self, change: &mut impl FnMut(&mut Limit)) {
         for values in self.keys.values_mut() {
             let patterns = values.patterns.iter_mut().map(|(_, rule)| rule);

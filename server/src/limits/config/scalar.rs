@@ -1,5 +1,5 @@
-//! The types of plain scalars, by the rules of the YAML library that envoyproxy/ratelimit uses
-//! (YAML 1.1).
+//! Determines the types of YAML values that are written without quotes, by the rules of the YAML
+//! library that envoyproxy/ratelimit uses (YAML 1.1).
 
 /// The type of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(super) enum Kind {
     Text,
 }
 
-/// Returns the type of a scalar that is written without quotes.
+/// Returns the type of a value that is written without quotes.
 pub(super) fn kind_of_plain(text: &str) -> Kind {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Kind::Null,

@@ -1,8 +1,9 @@
-//! Parses YAML into a tree whose nodes know their positions. The size of the tree is bounded.
+//! Parses YAML into a tree. Each node of the tree contains its position in the file. The size of
+//! the tree is bounded.
 //!
-//! An alias shares the value of its anchor. The number of values and the length of all texts are
-//! bounded as if every alias were expanded. Otherwise a small file could fill the memory or cause
-//! hours of work.
+//! An alias shares the memory of its anchor's value, so that a small file cannot fill the memory.
+//! But it counts towards the bounds on values and texts as a copy of the value, because a small
+//! file could otherwise cause hours of work.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,10 +16,10 @@ use super::scalar::{Kind, kind_of_plain};
 /// The maximum nesting depth of lists and maps.
 pub(super) const MAX_DEPTH: usize = 64;
 
-/// The maximum number of nodes, with expanded aliases.
+/// The maximum number of nodes. An alias counts as all nodes of its value.
 pub(super) const MAX_NODES: usize = 500_000;
 
-/// The maximum total length of all texts in bytes, with expanded aliases.
+/// The maximum total length of all texts in bytes. An alias counts as all texts of its value.
 pub(super) const MAX_TEXT_BYTES: usize = 16 << 20;
 
 /// A value and its position.
@@ -29,7 +30,7 @@ pub(super) struct Node {
     size: Size,
 }
 
-/// The size of a tree, with expanded aliases.
+/// The size of a tree. An alias counts as a copy of its value.
 #[derive(Debug, Clone, Copy, Default)]
 struct Size {
     nodes: usize,
@@ -47,8 +48,9 @@ pub(super) enum Value {
 pub(super) struct Scalar {
     pub(super) text: Rc<str>,
     pub(super) kind: Kind,
-    /// The distance from the position of the scalar to its text, in characters. It is `None` if the
-    /// line breaks of the text can differ from the line breaks of the file.
+    /// The distance in characters from the position of the scalar to its text: 1 for a scalar in
+    /// quotes, and 0 without quotes. It is `None` for a block scalar (`|` or `>`), whose line
+    /// breaks can differ from the line breaks of the file.
     pub(super) offset: Option<usize>,
 }
 
@@ -56,7 +58,7 @@ pub(super) struct Scalar {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Map {
     pub(super) entries: Vec<(Key, Rc<Node>)>,
-    /// The keys that occur more than once in the file. The last value of each applies.
+    /// The keys that occur again in this map. The last value of a key applies.
     pub(super) duplicates: Vec<Key>,
     /// The index of each key in `entries`.
     indices: HashMap<Rc<str>, usize>,
@@ -105,8 +107,8 @@ impl Map {
         }
     }
 
-    /// Returns the map with the entries of the maps under the key `<<`. The map's own entries take
-    /// precedence.
+    /// Adds the entries of the maps under the key `<<` (a merge key of YAML) to the map, and
+    /// returns the map. The map's own entries take precedence.
     fn merged(mut self) -> Result<Self, Problem> {
         let Some(node) = self.get("<<").cloned() else { return Ok(self) };
         self.entries.retain(|(key, _)| &*key.scalar.text != "<<");
@@ -149,7 +151,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, Problem> {
 struct Open {
     at: Position,
     anchor: usize,
-    /// The size of the tree before this list or map.
+    /// The size of the tree when this list or map began.
     before: Size,
     items: Items,
 }
@@ -273,7 +275,7 @@ fn key_of(node: &Node) -> Result<Key, Problem> {
     }
 }
 
-/// Creates an error about reading a file. Its beginning is the same as in envoyproxy/ratelimit.
+/// Creates an error about reading a file. The message begins as in envoyproxy/ratelimit.
 pub(super) fn loading(at: Position, message: impl std::fmt::Display) -> Problem {
     Problem::new(at, format!("error loading config file: {message}"))
 }

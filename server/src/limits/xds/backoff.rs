@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-/// The minimum wait before jitter, even if the settings are smaller.
+/// The minimum of a wait before jitter. A smaller wait in the settings is replaced by this minimum.
 const MIN_WAIT: Duration = Duration::from_millis(100);
 
 /// The waits between two connection attempts.
 ///
-/// The first wait is `initial`. Each further wait is `factor` times as long, but at least `initial`
-/// and at most `max`. With a factor of 1 or less, every wait is `initial`. The default of
-/// envoyproxy/ratelimit is such a factor. Jitter shortens each wait by a random part of up to half.
-/// Therefore servers that lost their connections together do not reconnect together.
+/// The first wait is `initial`. Each further wait is `factor` times as long as the previous one, up
+/// to `max`: with a factor of 2, for example 10 s, 20 s, 40 s, 60 s, 60 s. With a factor of 1 or
+/// less, such as the default of envoyproxy/ratelimit, every wait is `initial`. Jitter shortens each
+/// wait by a random part of up to half, so that many servers do not reconnect together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct BackoffSettings {
@@ -18,7 +18,7 @@ pub struct BackoffSettings {
     pub initial: Duration,
     /// The maximum wait.
     pub max: Duration,
-    /// The factor by which each wait is longer than the previous one.
+    /// The factor by which the wait grows after each failed attempt.
     pub factor: f64,
     /// Whether waits are shortened at random.
     pub has_jitter: bool,
@@ -36,22 +36,22 @@ impl Default for BackoffSettings {
 }
 
 impl BackoffSettings {
-    /// Returns the minimum and the maximum pause before the response after a refused response is
-    /// read. By default, the pauses are 100 ms and 5 s.
+    /// Returns the minimum and the maximum pause after a refused response. The client reads the
+    /// next response only after the pause. By default, the pauses are from 100 ms to 5 s.
     pub(super) fn pauses(&self) -> (Duration, Duration) {
         let initial = self.initial.max(MIN_WAIT);
         (initial / 100, initial / 2)
     }
 
-    /// Returns the wait after `failures` previous failures in a row. `share`, from 0 to 1, is the
-    /// random part of the jitter.
+    /// Returns the wait after a failure. `failures` is the number of failures directly before this
+    /// failure. `share` is a random number from 0 to 1 for the jitter.
     #[allow(clippy::float_arithmetic, reason = "a wait need not be exact")]
     fn wait(&self, failures: i32, share: f64) -> Duration {
         let (initial, max) = (self.initial.max(MIN_WAIT), self.max.max(MIN_WAIT));
-        // `max` also replaces NaN by 1.
+        // If the factor is NaN, `max` returns 1.
         let factor = self.factor.max(1.0);
         let grown = initial.as_secs_f64() * factor.powi(failures);
-        // The conversion fails if the number is larger than any duration.
+        // The conversion fails if `grown` is larger than any duration. Then the wait is `max`.
         let wait = Duration::try_from_secs_f64(grown).map_or(max, |wait| wait.min(max));
         if self.has_jitter { wait - wait.mul_f64(share / 2.0) } else { wait }
     }

@@ -31,7 +31,8 @@ use crate::net::text::shown;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The connection to the management server was established. Limits can arrive now or later.
+    /// The connection to the management server was established. The limits arrive later, if there
+    /// are any.
     Connected,
     /// Limits arrived and are in force.
     Loaded,
@@ -42,7 +43,7 @@ pub enum Event {
         /// The type of the resources.
         type_url: String,
     },
-    /// The connection ended or could not be established. The limits stay in force.
+    /// The connection ended or could not be established. The previous limits stay in force.
     Disconnected {
         /// The reason.
         reason: String,
@@ -51,25 +52,28 @@ pub enum Event {
     },
 }
 
-/// The version that is sent on a new stream if limits were received on an earlier stream.
+/// The version in the first request of a stream, if the client has received limits on an earlier
+/// stream.
 ///
-/// go-control-plane does not respond to a new stream if the stream begins with the current version.
-/// Its version is "" if it has no limits. If the client sent "" too, it would get no response, and
-/// limits that were deleted while it was disconnected would stay in force.
+/// go-control-plane does not answer the first request of a stream if the request contains the
+/// current version. If there are no limits, the current version is "". If the client sent "" too,
+/// it would get no response, and would keep limits that were deleted while it was disconnected.
 const EARLIER_VERSION: &str = "of-an-earlier-stream";
 
 /// The path of the method that opens an aggregated stream.
 const STREAM: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 
-/// The maximum time for which a stream continues after its connection has ended.
+/// The maximum time for which the client waits for the result of a stream whose connection has
+/// ended.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Puts the limits of a management server in force whenever they change, and calls `report` with
-/// each event.
+/// Calls `load` with the limits of a management server whenever they change, and calls `report`
+/// with each event.
 ///
-/// A version is only sent on the stream on which it was received. The next stream begins with a
-/// placeholder, because a restarted management server may reuse a version for other limits.
+/// The client sends a version only on the stream on which it received the version. On the next
+/// stream, the client begins with a placeholder, because a restarted management server may use the
+/// same version for other limits.
 ///
 /// This function never returns; drop the future to stop it.
 pub async fn follow(
@@ -105,7 +109,7 @@ pub async fn follow(
     }
 }
 
-/// Puts limits in force, or returns why they are not.
+/// A function that puts limits in force, or returns the reason why it cannot.
 type Load = dyn Fn(Result<&[RateLimitConfig], &ConfigError>) -> Result<(), LoadError> + Send + Sync;
 
 /// A gauge that is 1 while the management server is connected and has responded.
@@ -123,7 +127,7 @@ impl Connected {
     }
 }
 
-/// A stream, from its connection to its end.
+/// A stream of responses, from the start of its connection to its end.
 struct Stream<'s, R> {
     settings: &'s XdsSettings,
     load: &'s Arc<Load>,
@@ -134,7 +138,7 @@ struct Stream<'s, R> {
 }
 
 impl<R: Fn(Event)> Stream<'_, R> {
-    /// Connects and follows the stream. Returns the reason for its end.
+    /// Connects, and applies responses until the stream ends. Returns the reason for its end.
     async fn follow(&mut self) -> Result<Infallible, String> {
         let endpoint = self.settings.endpoint()?;
         let (once, end) = Once::new();
@@ -147,7 +151,8 @@ impl<R: Fn(Event)> Stream<'_, R> {
     }
 
     async fn follow_on(&mut self, channel: Channel) -> Result<Infallible, String> {
-        // The capacity is 1, because each response is answered before the next response is read.
+        // The capacity is 1, because the client answers each response before it reads the next
+        // response.
         let (requests, receiver) = mpsc::channel(1);
         let ended = |_| "the management server closed the stream".to_owned();
         let mut version = self.first_version.to_owned();
@@ -175,8 +180,8 @@ impl<R: Fn(Event)> Stream<'_, R> {
         };
         self.connected.set(true);
 
-        // The pause limits the work if a management server sends a refused snapshot again and
-        // again.
+        // The client pauses after a response that it refuses or ignores, because a management
+        // server may send this response again and again.
         let (min_pause, max_pause) = self.settings.backoff.pauses();
         let mut pause = min_pause;
         while let Some(Response { head, resources }) = next {
@@ -224,8 +229,9 @@ impl<R: Fn(Event)> Stream<'_, R> {
         }
     }
 
-    /// Creates an acknowledgement or a refusal. Without a nonce, creates the first request, which
-    /// asks for all limits.
+    /// Creates the answer to a response: a refusal with the reason `refused`, or an acknowledgement
+    /// if there is no reason. If `nonce` is empty, creates the first request of a stream, which
+    /// requests all limits.
     fn request(&self, version: &str, nonce: &str, refused: Option<String>) -> DiscoveryRequest {
         DiscoveryRequest {
             version_info: version.to_owned(),
@@ -242,9 +248,9 @@ impl<R: Fn(Event)> Stream<'_, R> {
     }
 }
 
-/// Waits for the result of `stream`, but not forever after its connection has ended. In a test,
-/// 2,000 connections were refused in their TLS handshake. One of them left its request without a
-/// response, while the others returned an error.
+/// Returns the result of `stream`. `end` completes when the connection has ended. After that, the
+/// function waits at most [`END_TIMEOUT`], because the result sometimes never arrives: in a test,
+/// the TLS handshakes of 2,000 requests failed, and one request never returned.
 async fn until_end<T>(
     stream: impl Future<Output = Result<T, String>>,
     end: impl Future<Output = ()>,
@@ -255,7 +261,7 @@ async fn until_end<T>(
         result = &mut stream => return result,
         () = end => {}
     }
-    // The stream can still read the last response.
+    // The stream may still have to read a response that arrived before the connection ended.
     let said = timeout(END_TIMEOUT, stream).await;
     said.unwrap_or_else(|_| Err("the connection has ended".to_owned()))
 }

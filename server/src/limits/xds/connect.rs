@@ -14,16 +14,16 @@ use tower_service::Service;
 use super::settings::CONNECT_TIMEOUT;
 use crate::net::listener::Stream;
 
-/// The idle time after which keepalive probes begin. A lost peer is detected after this time and
-/// three [`KEEPALIVE_INTERVAL`]s.
+/// The idle time after which TCP keepalive probes begin. The client detects a lost server after
+/// this time and three [`KEEPALIVE_INTERVAL`]s.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A connector that connects only once. A channel of tonic would reconnect immediately whenever its
-/// connection has ended, so that the waits between connections would have no effect.
+/// A connector that connects only once, because a channel of tonic would otherwise reconnect
+/// immediately after its connection has ended, without the configured waits.
 pub(super) struct Once(Option<(HttpConnector, OwnedSemaphorePermit)>);
 
-/// Notifies of the end of the connection.
+/// A notification that a connection has ended.
 pub(super) struct End(Arc<Semaphore>);
 
 impl End {
@@ -34,8 +34,8 @@ impl End {
 }
 
 impl Once {
-    /// Creates a connector and its notification. The notification also completes if no connection
-    /// is established.
+    /// Creates a connector, and the notification that its connection has ended. The notification
+    /// also completes if no connection is established.
     pub(super) fn new() -> (Self, End) {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);

@@ -17,7 +17,7 @@ pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.Ra
 /// | `descriptors` | 3 |
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitConfig {
-    /// The name of the resource, with which error messages begin.
+    /// The name of the resource. Error messages about the resource begin with it.
     #[prost(string, tag = "1")]
     pub name: String,
     /// The domain.
@@ -57,10 +57,10 @@ pub struct RateLimitDescriptor {
     /// Whether the limit refuses nothing.
     #[prost(bool, tag = "5")]
     pub shadow_mode: bool,
-    /// Whether statistics are kept for each value.
+    /// Whether each value has its own statistics.
     #[prost(bool, tag = "6")]
     pub detailed_metric: bool,
-    /// Whether the limit is a quota.
+    /// Whether the limit is a quota. Quotas refuse a request only if all of them are exceeded.
     #[prost(bool, tag = "7")]
     pub quota_mode: bool,
     /// Dynamic metadata for admitted requests.

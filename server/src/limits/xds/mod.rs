@@ -2,9 +2,9 @@
 //! is such a management server.
 //!
 //! The client requests all resources of type [`TYPE_URL`](messages::TYPE_URL) over one aggregated
-//! stream (ADS, state of the world). Each response contains all limits. The client puts them in
-//! force and acknowledges them, or refuses all of them with a reason. After a refusal, and while
-//! the management server is unavailable, the previous limits stay in force.
+//! stream (ADS, state of the world). Each response contains all limits. If the limits are valid,
+//! the client applies and acknowledges them. If not, it refuses all of them with a reason. After a
+//! refusal, and while the management server is unavailable, the previous limits stay in force.
 //!
 //! | bound | value |
 //! |---|---|

@@ -9,8 +9,8 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use crate::limits::config::ConfigError;
 
-/// The maximum size of a response in bytes. A response between the configured maximum and this
-/// maximum is refused. A larger response ends the stream.
+/// The size in bytes up to which the client reads a response that exceeds the configured maximum,
+/// so that it can refuse the response. A larger response ends the stream.
 pub(super) const MAX_READ_BYTES: usize = 64 << 20;
 
 /// A response. If it exceeds the configured maximum, its resources are replaced by an error.
@@ -20,7 +20,7 @@ pub(super) struct Response {
     pub(super) resources: Result<Vec<Any>, ConfigError>,
 }
 
-/// The fields of a response that its answer needs. The decoder skips the resources.
+/// The fields of a response that the client needs for its answer. The decoder skips the resources.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(super) struct Head {
     #[prost(string, tag = "1")]

@@ -14,8 +14,8 @@ use crate::net::text::shown;
 /// The timeout of a connection attempt, including its TLS handshake.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The interval of pings. By default, Go servers close connections with more than one ping in five
-/// minutes.
+/// The interval of pings. By default, gRPC servers in Go close a connection with more than one ping
+/// in five minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(330);
 
 /// The settings of the connection to a management server.
@@ -24,7 +24,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(330);
 pub struct XdsSettings {
     /// The management server, `host:port`.
     pub server: String,
-    /// The id under which the management server knows this server.
+    /// The id by which the management server identifies this server.
     pub node_id: String,
     /// Further metadata of this server.
     pub node_metadata: Vec<(String, String)>,
@@ -94,7 +94,7 @@ impl XdsSettings {
         self.endpoint().map(drop)
     }
 
-    /// Returns the endpoint to connect to. The certificates are read from disk now.
+    /// Returns the endpoint to connect to. This function reads the certificates from disk.
     pub(super) fn endpoint(&self) -> Result<Endpoint, String> {
         let endpoint = Endpoint::from_shared(self.uri()?).map_err(|_| self.not_an_address())?;
         let endpoint = endpoint.http2_keep_alive_interval(PING_INTERVAL);
@@ -106,7 +106,7 @@ impl XdsSettings {
     }
 
     fn uri(&self) -> Result<String, String> {
-        // gRPC clients in Go accept this prefix too.
+        // gRPC clients in Go allow the prefix `dns:///` too.
         let address = self.server.strip_prefix("dns:///").unwrap_or(&self.server);
         let (host, port) = address.rsplit_once(':').ok_or_else(|| self.not_an_address())?;
         let is_host = !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']);

@@ -6,8 +6,8 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::net::tls::{TlsError, read_file};
 
-/// The encryption of connections to a management server. The files are read again for each
-/// connection.
+/// The encryption of connections to a management server. For each new connection, the client reads
+/// the files with the root certificates, the client certificate and the private key again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct XdsTls {

@@ -21,7 +21,7 @@ pub(super) struct BodyBounds {
 }
 
 impl BodyBounds {
-    /// Returns the bounds of a body whose head has just been read.
+    /// Returns the bounds for the body of a request whose head has just been read.
     pub(super) fn new(settings: &HttpSettings) -> Self {
         let timeout = settings.request_timeout;
         let deadline = Instant::now().checked_add(timeout);
@@ -33,7 +33,7 @@ impl BodyBounds {
 #[derive(Debug)]
 pub(crate) struct Payload(pub(crate) Bytes);
 
-/// The reason why a body was not read.
+/// The reason why the body of a request was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BodyError {
     pub(crate) status: StatusCode,
@@ -41,7 +41,8 @@ pub(crate) struct BodyError {
 }
 
 impl Payload {
-    /// Reads the body of a request. If the server set no bounds, the default bounds apply.
+    /// Reads the body of a request within the bounds that the server has stored in the request. If
+    /// the request has no bounds, the default bounds apply.
     pub(crate) async fn read(request: Request) -> Result<Self, BodyError> {
         let bounds = request.extensions().get::<BodyBounds>().copied();
         let bounds = bounds.unwrap_or_else(|| BodyBounds::new(&HttpSettings::default()));
@@ -88,8 +89,8 @@ impl BodyError {
     }
 }
 
-/// Returns a response with a value in JSON. Serialization cannot fail, because the value consists
-/// of maps with text keys, texts and numbers.
+/// Returns a response whose body is `value` as JSON. `value` must consist of maps with text keys,
+/// texts and numbers, so that serialization cannot fail.
 pub(crate) fn with_json(status: StatusCode, value: &impl Serialize) -> Response {
     // `Value::to_string` would execute 1,500 instructions more.
     let text = serde_json::to_vec(value).unwrap_or_default();

@@ -85,9 +85,9 @@ async fn serve_until(
         async move {
             let response = response.await;
             phase.next();
-            // If the stream had no data while the request was answered, hyper would not read it
-            // again before a wake-up, and the timer for the next request would not start. Therefore
-            // the task wakes itself.
+            // While the service answers a request, hyper may find no data in the stream. hyper
+            // reads again only after a wake-up, and only a read starts the timer for the next
+            // request. Therefore the task wakes itself.
             poll_fn(|cx| {
                 cx.waker().wake_by_ref();
                 Poll::Ready(())
@@ -97,7 +97,7 @@ async fn serve_until(
         }
     });
     let mut builder = http1::Builder::new();
-    // `Timed` has timeouts, so hyper needs none. Setting the number of headers costs an allocation
+    // `Timed` has timeouts, so hyper needs none. A maximum number of headers costs an allocation
     // per request, so it is set only if it differs from the default.
     builder.header_read_timeout(None).max_header_size(settings.max_head_bytes);
     // The connection copies head and body into one buffer. Most responses are so small that a copy

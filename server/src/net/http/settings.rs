@@ -10,9 +10,9 @@ pub struct HttpSettings {
     /// The maximum time between two requests of a connection. After this time, the server closes
     /// the connection.
     pub idle_timeout: Duration,
-    /// The maximum time from the first to the last byte of a request's head. The same maximum
-    /// applies to the body, counted from the end of the head, and to the time in which the client
-    /// must accept the response.
+    /// The maximum time from the first to the last byte of a request's head. The body has the same
+    /// maximum, counted from the end of the head. So has the time in which the client must accept
+    /// the response.
     pub request_timeout: Duration,
     /// The maximum size of a request's head in bytes.
     pub max_head_bytes: usize,

@@ -9,19 +9,19 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::HttpSettings;
 use super::phase::{Phase, is_answering};
 
-/// The timeout that replaces a span that the clock cannot represent.
+/// The timeout that applies if the clock cannot represent the end of the configured timeout.
 const FAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// A stream that ends if a request does not arrive in time, or if a response is not accepted in
 /// time.
 ///
-/// hyper's own timeout covers both the head and the wait before it, and hyper has no timeout for
-/// responses.
+/// hyper has no timeout for responses. Its timeout for a head includes the wait before the head,
+/// which needs a different timeout.
 #[derive(Debug)]
 pub(super) struct Timed<S> {
     stream: S,
     phase: Phase,
-    /// The number of the phase to which the timers belong.
+    /// The number of the phase in which the timers were last reset.
     seen: usize,
     idle_timeout: Duration,
     request_timeout: Duration,
@@ -31,7 +31,7 @@ pub(super) struct Timed<S> {
     writing: Timer,
 }
 
-/// A timer that starts when a read or write has to wait. Its memory is reused.
+/// A timer that is allocated at its first start and then reused.
 #[derive(Debug, Default)]
 struct Timer {
     sleep: Option<Pin<Box<Sleep>>>,
@@ -53,7 +53,8 @@ impl Timer {
         self.is_running = false;
     }
 
-    /// Returns `true` if the time is over. Starts the timer if it is not running.
+    /// Returns `true` if the timer has run for its span. If the timer is not running, starts it
+    /// with `span`.
     fn is_over(&mut self, cx: &mut Context<'_>, span: Duration) -> bool {
         if !self.is_running {
             self.start(span);
@@ -131,7 +132,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         let span = if this.has_bytes { this.request_timeout } else { this.idle_timeout };
         match (this.reading.is_over(cx, span), this.has_bytes) {
             (false, _) => Poll::Pending,
-            // The end of the idle time looks to hyper as if the client had closed the connection.
+            // When the idle time is over, the stream reports its end. hyper then behaves in the
+            // same way as after a close by the client.
             (true, false) => Poll::Ready(Ok(())),
             (true, true) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
         }

@@ -8,11 +8,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A connection that fails when a future completes, if its first bytes do not arrive in time, or if
-/// the peer does not read for some time. It fails regardless of the requests in flight.
+/// A connection that fails when the future `end` completes, when its first bytes do not arrive in
+/// time, or when the peer does not read for `write_timeout`. It fails even if requests are in
+/// flight.
 pub(crate) struct Bounded<S, F> {
     stream: S,
-    /// The first bytes, or `None` after they have arrived.
+    /// The state of the first bytes, or `None` after all of them have arrived.
     beginning: Option<Beginning>,
     /// The future that ends the connection, or `None` after it has completed.
     end: Option<Pin<Box<F>>>,
@@ -22,15 +23,16 @@ pub(crate) struct Bounded<S, F> {
     may_read: MayRead,
 }
 
-/// The first bytes of a connection. Bytes do not prolong the time.
+/// The first bytes of a connection. All of them must arrive before `deadline`. Bytes that arrive do
+/// not extend it.
 struct Beginning {
     missing: usize,
     deadline: Pin<Box<Sleep>>,
 }
 
-/// Whether the task of a connection may read. The first read that has to wait clears this flag
-/// until the task runs again. Without this, HTTP/2 would use many turns at a time, because it polls
-/// the connection once more for each request that it has received.
+/// Whether the task of a connection may read. The task sets this flag each time it runs. The first
+/// read that has to wait clears the flag. Without the flag, HTTP/2 would use many turns of the
+/// listener in one run of the task, because it reads again for each received request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MayRead(Arc<AtomicBool>);
 
@@ -50,13 +52,13 @@ impl<S: Unpin, F: Future<Output = ()>> Bounded<S, F> {
         Self { stream, beginning: None, end, write_timeout, write_deadline: None, may_read }
     }
 
-    /// Lets the connection fail if its first `bytes` do not come within a time.
+    /// Makes the connection fail if its first `bytes` bytes do not arrive in the time `within`.
     pub(crate) fn beginning(self, bytes: usize, within: Duration) -> Self {
         let beginning = Beginning { missing: bytes, deadline: Box::pin(sleep(within)) };
         Self { beginning: Some(beginning), ..self }
     }
 
-    /// Calls `write`, and fails if writes have had to wait for longer than the timeout.
+    /// Calls `write`. Fails if writes have had to wait for longer than the write timeout.
     fn timed<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -75,8 +77,8 @@ impl<S: Unpin, F: Future<Output = ()>> Bounded<S, F> {
         }
     }
 
-    /// Returns the stream, or an error if the connection must end. Polling `end` also wakes the
-    /// task at the end, so that a connection that only waits to write ends as well.
+    /// Returns the stream, or an error if the future `end` has completed. This function polls
+    /// `end`, so that its completion wakes the task even if the connection only waits to write.
     fn stream(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut S>> {
         let is_over = match &mut self.end {
             Some(end) => end.as_mut().poll(cx).is_ready(),
@@ -98,7 +100,7 @@ impl<S: AsyncRead + Unpin, F: Future<Output = ()>> Bounded<S, F> {
     ) -> Poll<io::Result<()>> {
         let may_read = self.may_read.get();
         let stream = self.stream(cx)?;
-        // A previous read has to wait, and will wake the task.
+        // An earlier read already waits for data. It wakes the task when data arrives.
         if !may_read {
             return Poll::Pending;
         }
@@ -174,7 +176,8 @@ mod tests {
     const WRITE_TIMEOUT: Duration = Duration::from_secs(3_600);
     const TIME: Duration = Duration::from_secs(30);
 
-    /// Returns a connection, a sender that ends the connection, and the connection's client.
+    /// Returns a connection, a sender that ends the connection, and the client's side of the
+    /// connection.
     async fn connect()
     -> (Bounded<TcpStream, impl Future<Output = ()>>, oneshot::Sender<()>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -189,7 +192,8 @@ mod tests {
         (Bounded::new(stream, ended, WRITE_TIMEOUT, may_read), end, client)
     }
 
-    /// Returns a stream whose first `bytes` must come in time, and its client.
+    /// Returns a stream whose first `bytes` bytes must arrive within [`TIME`], and the client's
+    /// side of the stream.
     fn beginning(bytes: usize) -> (Bounded<DuplexStream, Pending<()>>, DuplexStream) {
         let (client, server) = tokio::io::duplex(64);
         let bounded = Bounded::new(server, pending(), WRITE_TIMEOUT, MayRead::default());
@@ -258,7 +262,8 @@ mod tests {
     async fn a_read_and_a_write_that_wait_fail_at_the_end() {
         let (mut stream, end, _client) = connect().await;
         let reading = tokio::spawn(async move { stream.read_u8().await });
-        // The client reads nothing, and the buffers of the operating system cannot hold all bytes.
+        // The write waits, because the client reads nothing and the buffers of the operating system
+        // cannot hold all bytes.
         let (mut stream, other_end, _other_client) = connect().await;
         let writing = tokio::spawn(async move { stream.write_all(&vec![0; 64 << 20]).await });
         tokio::task::yield_now().await;

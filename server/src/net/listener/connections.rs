@@ -21,9 +21,8 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Serves the connections of a listener until `shutdown` completes. Then the value in each
-    /// connection's receiver becomes true, and this function waits until all connections have
-    /// ended.
+    /// Serves the connections of a listener until `shutdown` completes. Then sends `true` to the
+    /// receiver of each connection, and waits until all connections have ended.
     pub(crate) async fn serve<S>(
         self,
         listener: Listener,
@@ -52,7 +51,8 @@ impl Connections {
             let counted = Counted::new(&self.open);
             let served = serve(stream, stopped.clone());
             connections.spawn(async move {
-                // An error of a client's connection is not an error of the server.
+                // The error is ignored, because an error of a client's connection is not an error
+                // of the server.
                 let _ = served.await;
                 drop((counted, place));
             });
@@ -63,14 +63,15 @@ impl Connections {
     }
 }
 
-/// Sends the refusal, if the client accepts it within a short time.
+/// Spawns a task that sends the refusal. The task ends if the client does not accept the refusal
+/// within [`ACCEPT_PAUSE`].
 fn refuse(mut stream: Stream, refusal: Bytes) {
     tokio::spawn(async move {
         let _ = tokio::time::timeout(ACCEPT_PAUSE, stream.write_all(&refusal)).await;
     });
 }
 
-/// Counts a connection as open until this value is dropped.
+/// A guard that counts a connection as open until it is dropped.
 struct Counted(Gauge);
 
 impl Counted {

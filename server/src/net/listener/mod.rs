@@ -85,7 +85,7 @@ impl Listener {
     pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         let (stream, peer) = self.tcp.accept().await?;
         // Answers are small and must be sent without delay. If the connection has already failed,
-        // the first read reports it.
+        // this call fails too, and the first read reports the error.
         let _ = stream.set_nodelay(true);
         Ok((self.wrap(stream).in_turns(self.round.clone()), peer))
     }

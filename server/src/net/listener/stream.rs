@@ -16,16 +16,16 @@ use crate::net::tls::Handshake;
 
 /// A connection, which can be encrypted.
 ///
-/// The first reads or writes complete the TLS handshake. They run in the task of the connection, so
-/// a slow client does not delay other clients, and its handshake counts as a connection. All reads
-/// and writes must be in the same task.
+/// The first reads or writes complete the TLS handshake. Therefore, the handshake runs in the task
+/// of the connection, and a slow client does not delay other clients. A connection in its handshake
+/// counts as a connection. All reads and writes must be in the same task.
 pub struct Stream {
     state: State,
     peer: Option<SocketAddr>,
-    /// The turns in which the stream reads, if it belongs to a listener.
+    /// The turns in which the stream reads; `None` for a stream without a listener.
     turns: Option<Turns>,
-    /// The place of the connection under the maximum number. It is released when the stream is
-    /// dropped.
+    /// The permit that counts this connection toward the maximum number of connections. The permit
+    /// is released when the stream is dropped.
     _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -35,7 +35,7 @@ enum State {
     Handshake(Box<Handshake>),
     #[cfg(feature = "tls")]
     Encrypted(Box<TlsStream<TcpStream>>),
-    /// The handshake failed, or was abandoned.
+    /// The handshake failed, or the server closed the stream before the end of the handshake.
     #[cfg(feature = "tls")]
     Ended,
 }
@@ -57,7 +57,7 @@ impl Stream {
         Self { turns: Some(Turns::new(round)), ..self }
     }
 
-    /// Keeps a place until the stream is dropped.
+    /// Makes the stream keep the permit `place` until the stream is dropped.
     pub(crate) fn with_place(self, place: OwnedSemaphorePermit) -> Self {
         Self { _place: Some(place), ..self }
     }
@@ -92,7 +92,7 @@ impl Stream {
     }
 }
 
-/// Calls a function of the inner stream after the handshake.
+/// Completes the handshake, and then evaluates `$call` with the inner stream.
 macro_rules! within {
     ($self:ident, $cx:ident, $stream:ident => $call:expr) => {{
         let this = $self.get_mut();
@@ -186,8 +186,8 @@ impl AsyncWrite for Stream {
         self.poll_write_with(cx, |stream, cx| within!(stream, cx, stream => stream.poll_flush(cx)))
     }
 
-    /// Closes the stream. A handshake is not completed first, because no data has been sent that
-    /// could be lost.
+    /// Closes the stream. If the handshake is not complete, this function does not complete it,
+    /// because no data has been sent that could be lost.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         #[cfg(feature = "tls")]
         if let State::Handshake(_) | State::Ended = self.state {

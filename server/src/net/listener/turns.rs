@@ -1,12 +1,13 @@
-//! The turns in which the connections of a listener read.
+//! Lets the connections of a listener take turns to read.
 //!
 //! The runtime has one queue of tasks. If all connections with many requests were in the queue, a
-//! connection with one request would wait for all these requests. Therefore a connection can always
-//! read a few requests when they arrive. To read more, it waits for a turn, and only a few
+//! connection with one request would wait for all these requests. Therefore, each connection can
+//! read only a few requests without a turn. To read more, it waits for a turn, and only a few
 //! connections have a turn at the same time.
 //!
-//! Each listener has its own turns, so that a flood on one protocol hardly delays the other
-//! protocols.
+//! A turn is the permission of one connection to read a bounded number of bytes. The number of
+//! turns is fixed for each listener. The connections of a listener use only its turns, so that a
+//! flood on one protocol hardly delays the other protocols.
 
 use std::io;
 use std::mem;
@@ -21,24 +22,24 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 /// The numbers of bytes that a connection may read at a time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TurnBytes {
-    /// The number without a turn. It applies again after the connection has read all bytes that
-    /// have arrived.
+    /// The number of bytes that a connection may read without a turn. It may read this number again
+    /// after it has read all bytes that have arrived.
     free: usize,
-    /// The number in a turn.
+    /// The number of bytes that a connection may read in one turn.
     turn: usize,
 }
 
 impl TurnBytes {
-    /// The numbers for HTTP and gRPC. A turn covers about ten requests, and a request takes tens of
-    /// microseconds.
+    /// The numbers of bytes for HTTP and gRPC. A turn covers about ten requests, and a request
+    /// takes tens of microseconds.
     pub(crate) const REQUESTS: Self = Self { free: 256, turn: 1 << 10 };
 
-    /// The numbers for RESP. A turn covers a batch of commands. Smaller turns would split a
-    /// pipeline into more batches, and each batch costs a round trip to the store.
+    /// The numbers of bytes for RESP. A turn covers a batch of commands. Smaller turns would split
+    /// a pipeline into more batches, and each batch costs a round trip to the store.
     pub(crate) const PIPELINES: Self = Self { free: 16 << 10, turn: 16 << 10 };
 }
 
-/// The turns of a listener. Their number is the number of threads of the runtime.
+/// The turns of a listener. There are as many turns as CPUs, which is the usual number of threads.
 #[derive(Debug, Clone)]
 pub(super) struct Round {
     turns: Arc<Semaphore>,
@@ -57,7 +58,7 @@ impl Round {
 
 type Acquired = Result<OwnedSemaphorePermit, AcquireError>;
 
-/// The turn state of one connection.
+/// The state of one connection that reads in turns.
 pub(super) struct Turns {
     round: Round,
     /// The number of bytes that the connection may read before its next turn.
@@ -70,7 +71,7 @@ enum Next {
     /// The connection needs no turn yet.
     None,
     Waiting(Pin<Box<dyn Future<Output = Acquired> + Send + Sync>>),
-    /// The connection has a turn, but uses it only after the ready tasks have run.
+    /// The connection has a turn, but uses it only after the tasks that are ready now have run.
     Ready(OwnedSemaphorePermit),
 }
 
@@ -87,8 +88,8 @@ impl Turns {
         buffer: &mut ReadBuf<'_>,
         read: impl FnOnce(&mut Context<'_>, &mut ReadBuf<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<()>> {
-        // The turn ends with this read, so that the decisions on its requests do not delay
-        // connections that wait.
+        // The turn ends after this read. The requests are decided later, so that connections that
+        // wait for a turn do not wait for these decisions.
         let _turn = match self.bytes {
             0 => Some(ready!(self.poll_turn(cx))),
             _ => None,
@@ -111,12 +112,13 @@ impl Turns {
         polled
     }
 
-    /// Leaves the turn to other connections, because this connection waits until its peer reads.
+    /// Releases the turn, so that another connection can use it while this connection waits to
+    /// write.
     pub(super) fn give_up(&mut self) {
         self.next = Next::None;
     }
 
-    /// Waits for a turn, and at least until the ready tasks have run.
+    /// Waits for a turn. Even if a turn is free, waits until the tasks that are ready now have run.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<OwnedSemaphorePermit> {
         if matches!(self.next, Next::None) {
             let mut turn = Box::pin(Arc::clone(&self.round.turns).acquire_owned());
@@ -189,7 +191,7 @@ mod tests {
             assert_eq!(read(&mut all[index + 2]), 0, "it waits for {index}");
             assert_eq!(read(&mut all[index]), TURN_BYTES);
         }
-        // A connection that was silent can read its first requests without a turn.
+        // A new connection can read its first requests without a turn.
         assert_eq!(read(&mut Turns::new(round)), FREE_BYTES);
     }
 

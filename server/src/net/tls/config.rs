@@ -23,7 +23,8 @@ pub(super) fn server_config(
     settings: &TlsSettings,
     contents: &Contents,
 ) -> Result<(ServerConfig, Option<SystemTime>), TlsError> {
-    // If the program has installed a provider, the provider is used.
+    // If the program has installed a cryptography provider, this function uses it instead of
+    // `ring`.
     let provider = CryptoProvider::get_default().cloned();
     let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
     let certified = certified_key(&provider, settings, contents)?;

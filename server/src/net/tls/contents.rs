@@ -9,7 +9,7 @@ use super::{TlsError, TlsSettings};
 /// The maximum size of a file in bytes. A Kubernetes Secret can have at most 1 MiB.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The contents of the files of a listener.
+/// The contents of the certificate and key files of a listener.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) certificate: Vec<u8>,

@@ -29,13 +29,13 @@ pub(super) fn not_after(certificate: &[u8]) -> Option<SystemTime> {
     time(tag, text)
 }
 
-/// Returns the tag and the contents of the first element, and the remaining bytes.
+/// Returns the tag and the contents of the first DER element, and the bytes after the element.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], mut rest) = bytes.split_first_chunk::<2>()?;
     let mut length = usize::from(first);
     if first >= 0x80 {
         let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        // A longer length would exceed the size of a file.
+        // A length with more than 4 bytes would exceed the maximum size of a file.
         if digits.len() > 4 {
             return None;
         }
@@ -73,8 +73,8 @@ fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     let year = if month <= 2 { year.checked_sub(1)? } else { year };
     let month_days = (153 * ((month + 9) % 12) + 2) / 5;
     let days = year * 365 + year / 4 - year / 100 + year / 400 + month_days + day;
-    // The 1st of March of the year 0 is day 1. The subtracted number is the day of the 1st of
-    // January 1970.
+    // `days` counts from the 1st of March of the year 0, which is day 1. The 1st of January 1970 is
+    // day 719,469.
     days.checked_sub(719_469)
 }
 

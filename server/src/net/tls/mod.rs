@@ -64,7 +64,7 @@ impl Protocol {
     }
 }
 
-/// The files and rules of a listener.
+/// The certificate files of a listener, and its rules for the certificates of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsSettings {
@@ -115,7 +115,8 @@ struct Loaded {
 }
 
 impl Tls {
-    /// Loads the files. The metrics belong to the recorder of [`metrics`] that is installed now.
+    /// Loads the files. The metrics of TLS belong to the recorder of [`metrics`] that is installed
+    /// when this function is called.
     ///
     /// # Errors
     ///
@@ -138,16 +139,17 @@ impl Tls {
     /// is not valid, the previous certificates stay in use. Existing connections are not
     /// affected.
     ///
-    /// The contents of two successive reads are compared, as for limits. Therefore changes are
-    /// detected through all links, such as the links of a Kubernetes Secret. A change is in force
-    /// within three [intervals](crate::net::watch::INTERVAL).
+    /// This function reads the files at each [interval](crate::net::watch::INTERVAL) and compares
+    /// their contents. Therefore it detects changes through all links, such as the links of a
+    /// Kubernetes Secret. A change is in force within three intervals.
     ///
     /// This function never returns; drop the future to stop it.
     pub async fn follow(&self, report: impl Fn(Result<(), TlsError>)) {
         reload::follow(&self.0, report).await;
     }
 
-    /// Returns a warning if the certificate has expired. It is used nevertheless.
+    /// Returns a warning if the certificate has expired. The server uses an expired certificate
+    /// nevertheless.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         let expires = self.0.current.load().expires?;
@@ -157,7 +159,8 @@ impl Tls {
         Some(format!("{file}: the certificate expired {hours} hours ago"))
     }
 
-    /// Returns the handshake of a connection with the present certificate.
+    /// Creates the handshake of a connection. The handshake uses the certificate that is loaded
+    /// now.
     pub(crate) fn handshake(&self, stream: TcpStream) -> Handshake {
         let config = Arc::clone(&self.0.current.load().config);
         Handshake::new(stream, config, self.clone())

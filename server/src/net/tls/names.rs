@@ -9,7 +9,7 @@ use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// A verifier that requires the checks of another verifier and a name.
+/// A verifier that requires a name in the certificate, in addition to the checks of `inner`.
 #[derive(Debug)]
 pub(super) struct NamedClients {
     inner: Arc<dyn ClientCertVerifier>,
@@ -42,7 +42,8 @@ impl ClientCertVerifier for NamedClients {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
-        // rustls verifies the name of a client by the same rules as the name of a server.
+        // The same rules apply to the names of clients and of servers, so the function for servers
+        // is used.
         verify_server_name(&ParsedCertificate::try_from(end_entity)?, &self.name)?;
         Ok(verified)
     }

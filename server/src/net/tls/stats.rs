@@ -17,7 +17,8 @@ pub(super) enum Outcome {
     BadClientCertificate,
     /// The client sent an alert, usually because it does not trust the certificate of the server.
     RefusedByClient,
-    /// There is no common version or cipher, or the handshake failed for another reason.
+    /// The client and the server support no common TLS version or cipher, or the handshake failed
+    /// for another reason.
     NoAgreement,
 }
 
@@ -34,7 +35,8 @@ impl Outcome {
     ];
 }
 
-/// The metrics of TLS. They belong to the recorder that is installed when they are created.
+/// The metrics of TLS. `new` creates them in the recorder of the crate `metrics` that is installed
+/// at that time.
 pub(super) struct TlsStats {
     handshakes: [Counter; Outcome::ALL.len()],
     loaded: Counter,

@@ -9,7 +9,7 @@ use super::SECONDS;
 pub(crate) enum Kind {
     Admitted,
     Refused,
-    /// A limit in shadow would have refused the request.
+    /// The request was admitted, but a limit in shadow denied it.
     Shadow,
     /// The request was not decided, for example because the store failed.
     Failed,
@@ -54,13 +54,14 @@ impl History {
         &self.0[kind as usize]
     }
 
-    /// Returns the number of decisions in the remembered samples.
+    /// Returns the number of decisions of all kinds in the last [`SECONDS`] samples.
     pub(super) fn sum(&self) -> u64 {
         self.0.iter().map(Series::sum).sum()
     }
 }
 
-/// The increments of a count in each of the last samples, the oldest first.
+/// The increments of a counter from sample to sample, for the last [`SECONDS`] samples, the oldest
+/// first.
 #[derive(Debug, Default)]
 pub(super) struct Series {
     total: u64,
@@ -84,8 +85,8 @@ impl Series {
         self.increments.iter().sum()
     }
 
-    /// Returns the increments per second, the oldest first. If the series is younger than `widths`,
-    /// the missing increments are 0.
+    /// Returns the increments per second, the oldest first. `widths` contains the durations of the
+    /// samples. If the series has fewer samples, the missing increments are 0.
     pub(super) fn rates(&self, widths: &Widths) -> Vec<f64> {
         let missing = widths.0.len().saturating_sub(self.increments.len());
         let increments = std::iter::repeat_n(&0, missing).chain(&self.increments);
@@ -100,7 +101,7 @@ impl Series {
     }
 }
 
-/// The durations of the last samples.
+/// The durations of the last [`SECONDS`] samples, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Widths(VecDeque<Duration>);
 

@@ -4,7 +4,8 @@ use std::sync::Mutex;
 use super::counts::Series;
 use super::lock;
 
-/// The errors of each kind. The kinds are names in the program, so that their number is bounded.
+/// The number of errors of each kind. The kinds are constants of the program, so their number is
+/// bounded.
 #[derive(Debug, Default)]
 pub(super) struct Errors(Mutex<BTreeMap<&'static str, (u64, Series)>>);
 

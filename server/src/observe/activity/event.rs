@@ -17,7 +17,7 @@ pub(crate) struct Event<L> {
     /// The kind of the error if there is no decision, or if the decision was made without the
     /// store.
     pub(crate) error: Option<&'static str>,
-    /// The decisions of the limits, as [`LimitEvent`]s.
+    /// The decision of each limit of the request, as [`LimitEvent`]s.
     pub(crate) limits: L,
 }
 
@@ -28,7 +28,6 @@ pub(crate) struct LimitEvent<'a> {
     pub(crate) subject: Subject<'a>,
 }
 
-/// A limit, by the key of the files or as a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum LimitRef<'a> {
     Key(&'a Arc<StatKey>),
@@ -44,7 +43,7 @@ impl LimitRef<'_> {
     }
 }
 
-/// The name of a limit: its key in the files, or the policy that a call contains.
+/// The key of a limit in the files, or the policy of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LimitName {
     Key(Arc<StatKey>),

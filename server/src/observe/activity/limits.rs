@@ -52,8 +52,8 @@ impl<K: Clone + Eq + Hash> Limits<K> {
         rates.counts.count(kind);
     }
 
-    /// Ends a second. Removes each limit without a decision in the remembered samples, so that
-    /// other limits can take its place.
+    /// Appends a sample to the history of each limit. Removes each limit without a decision in the
+    /// last minute, so that other limits can take its place.
     pub(super) fn sample(&self) {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         inner.limits.retain(|_, rates| {
@@ -64,8 +64,8 @@ impl<K: Clone + Eq + Hash> Limits<K> {
         other.history.push(&other.counts);
     }
 
-    /// Calls `see` for each limit, and once without a name for the sum of the limits that exceed
-    /// the bound.
+    /// Calls `see` for each limit that has its own rates. Also calls `see` without a name, for the
+    /// sums of all other limits.
     pub(super) fn for_each(&self, mut see: impl FnMut(Option<&K>, &History)) {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
         for (name, rates) in &inner.limits {
@@ -85,7 +85,8 @@ mod tests {
         for name in 0..MAX_LIMITS {
             limits.count(&name, Kind::Admitted);
         }
-        // `add` is called for a known limit if two threads count its first decision concurrently.
+        // If two threads count the first decision of a limit concurrently, both call `add`. The
+        // second call finds the limit.
         limits.add(&0, Kind::Refused);
         limits.add(&MAX_LIMITS, Kind::Refused);
         limits.sample();

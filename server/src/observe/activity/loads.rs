@@ -5,10 +5,10 @@ use super::{cut_text, shown};
 use crate::limits::LoadError;
 use crate::limits::config::Config;
 
-/// The maximum number of names in a list. Files and domains have separate lists.
+/// The maximum number of file names, and of domain names, that are kept.
 const MAX_NAMES: usize = 50;
 
-/// The maximum number of kept characters of an error.
+/// The maximum number of characters of an error that are kept.
 const MAX_ERROR_CHARS: usize = 1_000;
 
 /// The configurations that the server loaded or refused.
@@ -34,11 +34,12 @@ pub(super) struct InForce {
 pub(super) struct RefusedLoad {
     pub(super) at: SystemTime,
     pub(super) error: String,
-    /// Whether no configuration was put in force since this refusal.
+    /// Whether this refusal is newer than the last configuration that was put in force.
     pub(super) is_last: bool,
 }
 
-/// The number of names, and the first [`MAX_NAMES`] of them.
+/// The names of the domains or of the files of a configuration: their number, and the first
+/// [`MAX_NAMES`] names.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     pub(super) count: usize,

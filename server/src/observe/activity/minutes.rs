@@ -7,16 +7,16 @@ use super::shown::Cut;
 use super::sketch::{Estimate, Sketch};
 use super::{LimitName, lock};
 
-/// The number of locks. Each key belongs to one of them.
+/// The number of shards. Each shard has its own lock and counts a part of the keys.
 const SHARDS: usize = 8;
 
-/// The maximum number of keys per shard and minute.
+/// The maximum number of keys that a shard keeps per minute.
 const CAPACITY: usize = 64;
 
-/// A limit and the kept part of its subject.
+/// A limit that refused a request, and the kept part of the refused subject.
 pub(super) type Refused = (LimitName, Option<Cut>);
 
-/// The refusals of this and the previous minute, by limit and subject.
+/// The refusals of the current and of the previous minute, by limit and subject.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// The hasher has a random key, so that clients cannot choose subjects whose hashes collide.
@@ -73,8 +73,8 @@ impl Refusals {
                 (current.plus(previous), hash, value.clone())
             }));
         }
-        // Ordering by hash keeps keys with equal numbers in the same place from one second to the
-        // next.
+        // Keys with equal numbers are ordered by their hashes, so that the page always shows them
+        // in the same order.
         top.sort_by_key(|(estimate, hash, _)| {
             (Reverse((estimate.at_least, estimate.at_most)), *hash)
         });
@@ -93,7 +93,8 @@ mod tests {
         let refusals = Refusals::default();
         let value = |key: usize| (LimitName::Key(StatKey::new(key.to_string()).into()), None);
         let is_of_first = |key: &usize| refusals.hasher.hash_one(key).is_multiple_of(SHARDS as u64);
-        // Each entry of this shard counts five refusals, which may all be refusals of one key.
+        // The first shard receives five times as many keys as it has entries. Each entry then
+        // counts five refusals, but only one of them is certainly a refusal of the entry's key.
         for key in (0_usize..).filter(is_of_first).take(5 * CAPACITY) {
             refusals.count(key, || value(key));
         }

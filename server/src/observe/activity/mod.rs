@@ -1,5 +1,6 @@
-//! The present state of a server: the rates of each limit, the subjects refused most, the slowest
-//! calls, the stores and the configuration. The page and `tidegate-server top` show this state.
+//! The present state of a server: the rates of each limit, the subjects that were refused most, the
+//! slowest calls, the stores and the configuration. The page and `tidegate-server top` show this
+//! state.
 //!
 //! The memory for this state is bounded:
 //!
@@ -11,8 +12,8 @@
 //! | slow calls | 10 per minute, two minutes |
 //! | a subject, a text | 160 bytes; the middle of a longer text is left out |
 //!
-//! A decision increments one counter of its limit. A refusal is also added to a sketch. Once a
-//! second, [`Activity::run`] computes the rates from the differences of the counters.
+//! A decision increments one counter of its limit. A refusal is also counted in a [`Sketch`]. Once
+//! a second, [`Activity::run`] computes the rates from the differences of the counters.
 
 mod counts;
 mod errors;
@@ -48,8 +49,8 @@ pub use sketch::{Estimate, Sketch};
 use slow::SlowCalls;
 pub use stores::{WatchedStore, without_secrets};
 
-/// The maximum number of limits with their own rates, for limits of the files and for policies of
-/// calls each. All other limits share one entry.
+/// The maximum number of limits in the files that have their own rates. All further limits share
+/// one entry. The same maximum applies to the policies of calls.
 pub const MAX_LIMITS: usize = 1_000;
 
 /// The number of seconds for which rates are remembered.
@@ -93,7 +94,7 @@ pub struct ActivitySettings {
 pub struct Activity {
     settings: ActivitySettings,
     started: SystemTime,
-    /// The outcomes of requests, and of calls that can be refused.
+    /// The number of requests, and of calls that can be refused, by outcome.
     totals: Counts,
     /// The requests and calls that were not decided or were decided without the store, by kind of
     /// error.
@@ -119,7 +120,8 @@ struct Samples {
 }
 
 impl Activity {
-    /// Creates an empty record that starts at `now`. The page shows the state of `stores`.
+    /// Creates the state of a server that has made no decisions. The first sample starts at `now`.
+    /// The page shows the state of `stores`.
     #[must_use]
     pub fn new(settings: ActivitySettings, stores: Vec<WatchedStore>, now: Instant) -> Self {
         Self {
@@ -158,7 +160,8 @@ impl Activity {
         tokio::join!(sample, stores::probe_all(&self.stores));
     }
 
-    /// Ends a second: the decisions since the previous call become the next sample of each rate.
+    /// Appends a sample to each rate: the decisions since the previous call of this function.
+    /// [`Self::run`] calls this function once a second.
     pub fn sample(&self, now: Instant) {
         let samples = &mut *lock(&self.samples);
         samples.widths.push(now.saturating_duration_since(samples.last));
@@ -193,7 +196,8 @@ impl Activity {
         }
     }
 
-    /// Records what took `took`, if it is among the slowest calls. `call` is called only then.
+    /// Records a call that took the time `took`, if it is among the slowest calls. Only in this
+    /// case, this function uses `call` to create the record.
     pub(crate) fn record_slow(&self, took: Duration, call: impl FnOnce() -> SlowCall) {
         self.slow.record(took, call);
     }

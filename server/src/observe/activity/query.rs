@@ -25,12 +25,13 @@ const MAX_ROWS: usize = 500;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitsQuery {
-    /// A text that the name of each listed limit contains, in upper or lower case; empty to list
-    /// all limits.
+    /// A text; only limits whose names contain it are listed. Upper and lower case are equal. If
+    /// the text is empty, all limits are listed.
     pub name: String,
     /// The column by which the limits are sorted.
     pub sort: LimitColumn,
-    /// Whether the order is reversed. By default names ascend, and numbers descend.
+    /// Whether the order is reversed. By default, names are in ascending order, and numbers in
+    /// descending order.
     pub is_reversed: bool,
     /// The maximum number of listed limits.
     pub rows: usize,
@@ -135,18 +136,17 @@ impl fmt::Display for LimitsQuery {
     }
 }
 
-/// The position of a limit in the order, by the shown figure, then by the numbers of the last
-/// minute, then by name.
+/// A key that sorts limits: by the selected column, then by the decisions in the last minute, then
+/// by name.
 #[derive(Debug, PartialEq, PartialOrd)]
 pub(super) struct SortKey {
-    /// The figures are negated, so that large figures sort first.
+    /// The numbers are negated, so that limits with large numbers come first.
     figures: [f64; 4],
     name: String,
 }
 
 impl LimitsQuery {
-    /// Returns the position of a limit in the order, or `None` if the query does not select its
-    /// name.
+    /// Returns the key that sorts a limit, or `None` if the query does not select the limit's name.
     #[expect(clippy::float_arithmetic, reason = "the figures are only compared")]
     pub(super) fn key(&self, name: String, history: &History, widths: &Widths) -> Option<SortKey> {
         if !name.to_lowercase().contains(&self.name.to_lowercase()) {
@@ -167,7 +167,7 @@ impl LimitsQuery {
 
     /// Returns the order of two limits.
     pub(super) fn compare(&self, a: &SortKey, b: &SortKey) -> Ordering {
-        // `partial_cmp` always returns an order, because no figure is NaN.
+        // `partial_cmp` always returns an order, because no number in a key is NaN.
         let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
         if self.is_reversed { order.reverse() } else { order }
     }

@@ -3,10 +3,10 @@
 
 use std::fmt::Write;
 
-/// The maximum number of kept bytes of a subject or a text.
+/// The maximum number of bytes that are kept of a subject or another text.
 const MAX_BYTES: usize = 160;
-/// The number of bytes kept from the beginning of a longer subject or text. The other kept bytes
-/// are from its end.
+/// The number of bytes that are kept from the beginning of a text longer than [`MAX_BYTES`]. The
+/// other kept bytes are from its end.
 const HEAD_BYTES: usize = 100;
 
 /// The subject and the tenant of a call.
@@ -16,7 +16,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) subject: &'a [u8],
 }
 
-/// The kept part of a subject and its tenant. It is converted into text when it is shown.
+/// The kept bytes of a subject and of its tenant. They are converted into text only when they are
+/// shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(super) tenant: Ends,
@@ -49,7 +50,7 @@ impl Ends {
         }
     }
 
-    /// Returns the text of these bytes, like [`shown`].
+    /// Returns the bytes as text. The function [`shown`] describes the form of the text.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         escape(&self.head, &mut text);
@@ -62,10 +63,10 @@ impl Ends {
     }
 }
 
-/// Returns bytes as text. Bytes that are not UTF-8 and characters that are invisible or have an
-/// effect are escaped as in Rust, for example as `\x00` or `\u{202e}`. A backslash becomes `\\`, so
-/// that two complete texts are equal only if their bytes are equal. The middle of a long text is
-/// replaced by its length.
+/// Returns bytes as text. Escapes as in Rust, such as `\x00` or `\u{202e}`, replace bytes that are
+/// not UTF-8, invisible characters, and characters with an effect on a terminal. A backslash
+/// becomes `\\`, so that two texts that are not cut are equal only if their bytes are equal. The
+/// middle of a long text is replaced by its length.
 pub(super) fn shown(bytes: &[u8]) -> String {
     Ends::new(bytes).text()
 }
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(text.chars().count(), 160 + " … 840 bytes … ".chars().count());
         assert!(text.ends_with(std::str::from_utf8(&long[940..]).unwrap()));
         assert_eq!(shown(&long[..160]).len(), 160);
-        // If the cut splits a character, the rest of the character is shown as escaped bytes.
+        // If the cut splits a character, the kept bytes of the character are shown as escapes.
         assert!(shown("é".repeat(51).as_bytes()).len() == 102);
         assert!(
             shown(format!("{}{}", "x".repeat(99), "é".repeat(99)).as_bytes()).contains("\\xc3 …")

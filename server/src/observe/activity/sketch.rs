@@ -1,9 +1,9 @@
 /// The keys that occur most in a stream of any length. This is the Space-Saving sketch of Metwally,
 /// Agrawal and El Abbadi (2005). A key is a hash, and the sketch keeps a value for each key.
 ///
-/// After a sketch of capacity `k` has counted `n` keys, two bounds hold:
+/// After a sketch of capacity `k` has counted `n` occurrences of keys, two bounds hold:
 ///
-/// * The upper bound of a key is never below its true count. It exceeds the true count by at most
+/// * The upper bound of a key's count is never below the true count, and exceeds it by at most
 ///   `n / k`.
 /// * Each key that occurred more than `n / k` times is in the sketch.
 ///
@@ -20,7 +20,8 @@
 #[derive(Debug)]
 pub struct Sketch<V> {
     capacity: usize,
-    /// The hashes are stored apart from the counts, because the sketch searches them for each key.
+    /// The hashes of the entries. They have their own vector, because the sketch searches them for
+    /// each counted key.
     hashes: Vec<u64>,
     entries: Vec<Entry<V>>,
     total: u64,
@@ -29,8 +30,8 @@ pub struct Sketch<V> {
 #[derive(Debug)]
 struct Entry<V> {
     count: u64,
-    /// The count of the previous key in this place. Some of its occurrences may have been
-    /// occurrences of the present key.
+    /// The count of the key that this key replaced, or 0. `count` includes it, because this key may
+    /// have occurred earlier, before another key replaced it.
     error: u64,
     value: V,
 }

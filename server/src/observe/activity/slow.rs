@@ -6,17 +6,17 @@ use std::time::{Duration, SystemTime};
 use super::shown::Cut;
 use super::{LimitName, Source, lock};
 
-/// The maximum number of calls kept per minute.
+/// The maximum number of calls that are kept per minute.
 const CAPACITY: usize = 10;
 
-/// A slow call, or several calls that were decided together.
+/// A slow call, or several calls that the store decided in one batch.
 #[derive(Debug, Clone)]
 pub(crate) struct SlowCall {
     pub(crate) took: Duration,
     pub(crate) at: SystemTime,
     pub(crate) source: Source,
-    /// The number of calls that were decided together. The other fields describe the first of these
-    /// calls.
+    /// The number of calls in the batch; 1 without a batch. The other fields describe the first
+    /// call.
     pub(crate) calls: usize,
     /// The first limit that refused the call, or the first limit if none refused.
     pub(crate) limit: Option<LimitName>,
@@ -25,7 +25,7 @@ pub(crate) struct SlowCall {
     pub(crate) subject: Option<Cut>,
 }
 
-/// The slowest calls of this and the previous minute.
+/// The slowest calls of the current and of the previous minute.
 #[derive(Debug, Default)]
 pub(super) struct SlowCalls {
     /// The duration in microseconds that a call must exceed to be kept.
@@ -35,7 +35,7 @@ pub(super) struct SlowCalls {
 
 #[derive(Debug, Default)]
 struct Minutes {
-    /// The calls of this minute, the slowest first.
+    /// The slowest calls of the current minute, the slowest first.
     current: Vec<SlowCall>,
     previous: Vec<SlowCall>,
 }
@@ -66,7 +66,7 @@ impl SlowCalls {
         self.threshold.store(0, Ordering::Relaxed);
     }
 
-    /// Returns the slowest calls of both minutes, the slowest first.
+    /// Returns the slowest calls of the current and the previous minute, the slowest first.
     pub(super) fn top(&self) -> Vec<SlowCall> {
         let minutes = lock(&self.minutes);
         let mut top: Vec<SlowCall> =

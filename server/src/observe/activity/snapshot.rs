@@ -22,7 +22,8 @@ impl Activity {
     /// in the repository describes the fields.
     #[must_use]
     pub fn snapshot(&self, query: &LimitsQuery) -> Value {
-        // Every thread acquires the two locks in this order, so that no deadlock is possible.
+        // Every thread acquires the locks of `samples` and `loads` in this order, so that no
+        // deadlock is possible.
         let Samples { widths, totals, .. } = &*lock(&self.samples);
         let loads = &*lock(&self.loads);
         let (limits, other_limits) = self.limit_rows(query, widths, loads);
@@ -70,8 +71,8 @@ impl Activity {
         })
     }
 
-    /// Returns the first rows in the order of the query. The second value contains the sums of all
-    /// other limits that the query selects.
+    /// Returns the rows of the limits that the query lists, in the order of the query. The second
+    /// value contains the sums of the selected limits that are not among these rows.
     fn limit_rows(
         &self,
         query: &LimitsQuery,
@@ -93,7 +94,7 @@ impl Activity {
         let mut rows = vec![Value::Null; places.len()];
         let mut other = [0.0; KINDS.len()];
         self.for_each_limit(|name, history| {
-            // The entry for the limits beyond the bound has no name.
+            // The call without a name is for the sums of all limits beyond `MAX_LIMITS`.
             let is_other = name.map_or(query.name.is_empty(), |name| others.contains(name));
             let row = name.and_then(|name| Some((name, rows.get_mut(*places.get(name)?)?)));
             match row {
@@ -107,7 +108,8 @@ impl Activity {
                     *row = Value::Object(fields);
                 }
                 None if is_other => add(&mut other, history, widths),
-                // The first decision of this limit was made after the order was determined.
+                // The query does not select this limit, or its first decision was made after the
+                // order was determined.
                 None => {}
             }
         });
@@ -121,8 +123,8 @@ impl Activity {
         (rows, Value::Object(fields))
     }
 
-    /// Calls `see` for each limit. For limits beyond the bound, calls `see` without a name: once
-    /// for the files and once for calls.
+    /// Calls `see` for each limit. For the sums of the limits beyond `MAX_LIMITS`, calls `see`
+    /// without a name: once for limits of the files, and once for policies of calls.
     fn for_each_limit(&self, mut see: impl FnMut(Option<&LimitName>, &History)) {
         self.limits.for_each(|key, history| {
             see(key.map(|key| LimitName::Key(key.clone())).as_ref(), history);
@@ -140,7 +142,7 @@ fn add(sums: &mut [f64; KINDS.len()], history: &History, widths: &Widths) {
     }
 }
 
-/// Returns the configured texts of the limits in `names`.
+/// Returns the texts of the limits in `names` that the current configuration contains.
 fn policies(names: &HashMap<LimitName, usize>, loads: &Loads) -> HashMap<LimitName, String> {
     let mut texts = HashMap::new();
     if let Some(in_force) = &loads.in_force {

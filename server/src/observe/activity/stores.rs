@@ -11,7 +11,7 @@ use super::{cut_text, lock, shown};
 /// The timeout of a probe.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The maximum number of kept characters of an error.
+/// The maximum number of characters of an error that are kept.
 const MAX_ERROR_CHARS: usize = 300;
 
 /// A store that the page shows.
@@ -29,7 +29,7 @@ pub struct WatchedStore {
 pub(super) struct State {
     /// The duration of the probe, or the reason why it failed.
     pub(super) answer: Result<Duration, String>,
-    /// The time since which probes have succeeded, or have failed.
+    /// The time since which all probes have had the present outcome: success or failure.
     pub(super) since: SystemTime,
 }
 
@@ -67,7 +67,8 @@ impl WatchedStore {
         &self.url
     }
 
-    /// Returns the state of the circuit and the number of times that it has opened.
+    /// Returns the state of the circuit breaker, and the number of times that the circuit has
+    /// opened.
     pub(super) fn breaker(&self) -> Option<(&'static str, u64)> {
         let breaker = self.breaker.as_ref()?;
         let state = match breaker.state() {
@@ -110,15 +111,16 @@ pub(super) async fn probe_all(stores: &[WatchedStore]) {
     .await;
 }
 
-/// Returns the scheme and the servers of a URL.
+/// Returns the scheme and the servers of a URL, without its login and its parameters.
 #[must_use]
 pub fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    // The login ends at the last `@`. The parameters of a socket URL can contain a login.
+    // The login ends at the last `@`. The parameters can also contain a login, if the URL is the
+    // path of a socket.
     let question = rest.find('?').unwrap_or(rest.len());
     match rest.rfind('@') {
-        // The `@` is part of a password with a question mark or part of a parameter. Both are left
-        // out.
+        // The `@` after the first `?` belongs to a password that contains `?`, or to a parameter.
+        // In both cases, only the scheme is shown.
         Some(at) if at > question => format!("{scheme}://…"),
         Some(at) => format!("{scheme}://{}", rest.get(at + 1..question).unwrap_or("…")),
         None => format!("{scheme}://{}", rest.get(..question).unwrap_or("…")),

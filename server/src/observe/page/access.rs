@@ -7,8 +7,8 @@ use axum::response::{IntoResponse, Response};
 
 use crate::net::access::{Access, CHALLENGE, Guard};
 
-/// The header fields of each answer: browsers may load nothing from elsewhere, show the page in no
-/// frame, and cache nothing.
+/// The header fields of each response. They forbid a browser to load content from other servers, to
+/// show the page in a frame, and to cache it.
 const FIELDS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -23,7 +23,7 @@ const FIELDS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
-/// Passes on requests from clients that may see the page, and refuses all others.
+/// Passes requests of clients that may see the page to `next`, and refuses all other requests.
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let mut response = match refusal(&guard, request.headers()) {
         Some(response) => response,
@@ -58,14 +58,14 @@ fn refusal(guard: &Guard, headers: &HeaderMap) -> Option<Response> {
     }
 }
 
-/// Returns `true` if the `Host` of the request is an IP address or `localhost`. Any other name is
-/// refused, because a site can resolve its own name to this address (DNS rebinding). A browser
-/// would then let the site's scripts read the page.
+/// Returns `true` if the `Host` of the request is an IP address or `localhost`. Other names are not
+/// safe: a foreign site can resolve its own name to the address of this server (DNS rebinding), and
+/// a browser would then let the scripts of the site read the page.
 fn is_address(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
     let Ok(host) = host.to_str() else { return false };
-    // The last colon precedes the port, unless it is part of `[::1]`.
+    // The last colon precedes the port, except in an address without a port, such as `[::1]`.
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,

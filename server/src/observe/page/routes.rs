@@ -23,7 +23,7 @@ pub fn routes(activity: Arc<Activity>, access: Access) -> Router {
         .route("/page.js", file("text/javascript; charset=utf-8", include_str!("page.js")))
         .route("/icon.svg", file("image/svg+xml", include_str!("icon.svg")))
         .route("/activity", get(snapshot))
-        // The layer also covers the answer to unknown paths.
+        // This layer also guards the response to unknown paths.
         .layer(from_fn_with_state(Guard::new(access), guard))
         .with_state(activity)
 }

@@ -56,7 +56,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Returns an error if `url` is not such a URL, or if a file of `tls` cannot be used.
+    /// Returns an error if `url` does not begin with `http://` or `https://`, or has no host. Also
+    /// returns an error if `tls` is set for `http://`, or if a file of `tls` cannot be used.
     pub fn new(url: &str, login: Option<&Login>, tls: &TopTls) -> Result<Self, TopError> {
         let invalid = |why: &str| TopError(format!("`{url}` is not the URL of a page: {why}"));
         let uri: Uri = url.parse().map_err(|error| invalid(&format!("{error}")))?;
@@ -92,7 +93,7 @@ impl Client {
         })
     }
 
-    /// Lists the limits that a query selects.
+    /// Makes snapshots list the limits that `query` selects.
     #[must_use]
     pub fn limits(self, query: &LimitsQuery) -> Self {
         Self { path: format!("/activity?{query}"), ..self }
@@ -125,7 +126,7 @@ impl Client {
         let failed = |error: hyper::Error| self.failed(&error);
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-        // The task ends when the sender is dropped.
+        // The task that drives the connection ends when `sender` is dropped.
         tokio::spawn(connection);
         let mut request = Request::get(&*self.path).header(header::HOST, self.authority());
         if let Some(authorization) = &self.authorization {

@@ -173,14 +173,13 @@ mod tests {
         screen.scroll = 2;
         let shown = rows(&mut screen);
         assert!(shown[0].contains("live") && shown[1].starts_with("LIMITS"), "{shown:?}");
-        // A position beyond the end is reduced to the last line, so that the next key has an
-        // effect.
+        // A scroll position beyond the end becomes the position of the last line, so that the next
+        // key has an effect.
         screen.scroll = u16::MAX;
         let shown = rows(&mut screen);
         assert!(shown[0].contains("live") && shown[1].starts_with("no call"), "{shown:?}");
         assert!(screen.scroll < 40, "{}", screen.scroll);
 
-        // Problems do not scroll either, if they leave room for other lines.
         screen.receive(Ok(json!({"version": "1.2.3", "problems": ["one", "two", "three"]})));
         screen.scroll = u16::MAX;
         let shown = rows(&mut screen);

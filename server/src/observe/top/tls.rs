@@ -4,11 +4,13 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopTls {
-    /// The file with the root certificates (PEM); without it, the roots of the system.
+    /// The file with the root certificates (PEM). If it is `None`, the roots of the system are
+    /// used.
     pub roots: Option<PathBuf>,
     /// The files with the certificate of the client and its private key (PEM).
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The expected name in the server's certificate; without it, the host of the URL.
+    /// The expected name in the certificate of the server. If it is `None`, the host of the URL is
+    /// expected.
     pub server_name: Option<String>,
 }
 

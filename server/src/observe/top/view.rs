@@ -9,9 +9,9 @@ use serde_json::Value;
 pub enum State {
     /// The snapshot was just received.
     Live,
-    /// The snapshot is the only one that is fetched.
+    /// The program fetches only this snapshot.
     Once,
-    /// The snapshot is old. The text is the error of the last attempt.
+    /// The snapshot is old, because the last attempt to fetch a snapshot failed with this error.
     Stale(String),
 }
 
@@ -53,7 +53,7 @@ struct View {
     now: u64,
 }
 
-/// The lines of a section. In the lines with a name and numbers, the numbers are aligned.
+/// The lines of a section. The numbers of all rows are aligned in columns.
 #[derive(Default)]
 struct Table(Vec<Item>);
 
@@ -77,7 +77,7 @@ impl Table {
         widths
     }
 
-    /// Returns the width at which no name is cut.
+    /// Returns the width that the section needs so that no name is cut.
     fn width(&self) -> usize {
         let names = self.0.iter().map(|item| match item {
             Item::Line(_) => 0,
@@ -86,7 +86,8 @@ impl Table {
         names.max().unwrap_or(0) + self.columns().iter().sum::<usize>()
     }
 
-    /// Returns the lines. Rows are `width` columns wide, and no line is wider than `room`.
+    /// Formats the lines of the section. Rows with numbers are `width` columns wide, and no line is
+    /// wider than `room`.
     fn lines(&self, width: usize, room: usize) -> impl Iterator<Item = Line<'static>> {
         let columns = self.columns();
         let names_width = width.saturating_sub(columns.iter().sum());
@@ -105,7 +106,7 @@ impl Table {
     }
 }
 
-/// Returns a line with at most `room` columns of `spans`.
+/// Joins `spans` into a line, which is cut after `room` columns.
 fn cut(spans: impl IntoIterator<Item = Span<'static>>, mut room: usize) -> Line<'static> {
     let mut line = Line::default();
     for span in spans {
@@ -289,8 +290,8 @@ impl View {
     }
 }
 
-/// Returns the span, cut to `room` columns: `…` replaces the end of a longer text. If `is_filled`,
-/// spaces fill the text up to `room + 1` columns.
+/// Returns the text of a span with at most `room` columns: `…` replaces the end of a longer text.
+/// If `is_filled`, spaces are added up to `room + 1` columns.
 fn fitted(span: &Span<'_>, room: usize, is_filled: bool) -> Span<'static> {
     let mut text = span.content.to_string();
     if span.width() > room {

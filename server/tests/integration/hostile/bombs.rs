@@ -1,4 +1,4 @@
-//! Small files that expand to large trees.
+//! Tests small files of limits that expand to large trees.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tidegate_server::limits::config::MAX_FILE_BYTES;
 
 use crate::scene::read;
 
-/// A bound in bytes above the memory that a valid file of 4 MiB needs.
+/// The maximum memory for reading a file of limits, in bytes. A valid file of 4 MiB needs less.
 const MAX_BYTES: u64 = 600 << 20;
 
-/// Returns the error for a text, and checks the memory that reading it takes.
+/// Reads an invalid file of limits, and returns the error. Fails if reading needs too much memory.
 fn refused(text: &str) -> String {
     assert!(text.len() as u64 <= MAX_FILE_BYTES);
     let mut error = String::new();
@@ -42,7 +42,8 @@ fn aliases_of_long_texts_count_as_if_they_were_written_out() {
 
 #[test]
 fn aliases_at_all_depths_count_together() {
-    // None of the lists ends, so no single list exceeds the bound.
+    // Each of 60 nested lists has 20 aliases of a map with 10,000 entries. Only all lists together
+    // exceed the maximum of 500,000 values.
     let keys: String = (0..10_000).map(|key| format!("k{key}: 1, ")).collect();
     let level = format!("[{}", "*a,".repeat(20));
     let bomb = format!("domain: d\nmetadata: {{a: &a {{{keys}}}, b: {}", level.repeat(60));
@@ -66,8 +67,7 @@ fn a_long_key_above_many_descriptors_is_refused() {
     }
 }
 
-/// Returns the processor time of a function. Processor time is independent of the load of the
-/// machine.
+/// Returns the CPU time of a function, which does not depend on the load of the machine.
 #[cfg(target_os = "linux")]
 fn time_of(function: impl FnOnce()) -> Duration {
     use rustix::time::{ClockId, clock_gettime};
@@ -87,7 +87,8 @@ fn many_patterns_take_no_longer_than_as_many_values() {
     let time_of_reading = |text: &str| time_of(|| drop(read(text).unwrap()));
     let values = time_of_reading(&file(&list("x")));
     let patterns = time_of_reading(&file(&list("*")));
-    // With a search through all previous patterns, this would take twenty times as long.
+    // A reader that compares each pattern with all previous patterns would take twenty times as
+    // long.
     assert!(patterns < values * 4, "{patterns:?}, {values:?}");
     let twice = file(&format!("{}{{key: a, value: 7*}}", list("*")));
     assert!(refused(&twice).contains("duplicate descriptor composite key 'd.a_7*'"));
@@ -105,7 +106,7 @@ fn a_line_that_comes_byte_by_byte_takes_time_by_its_length_and_not_by_its_square
     };
     let few = time_of(|| by_parts(60_000, 1_000));
     let many = time_of(|| by_parts(60_000, 1));
-    // If each byte is searched once, the times differ only by the cost of the calls. Otherwise,
-    // 30,000 times as many bytes are searched.
+    // The parser must search each byte once. If it searched the whole buffer after each new byte,
+    // it would search 30,000 times as many bytes.
     assert!(many < few * 100 + Duration::from_secs(1), "{many:?}, {few:?}");
 }

@@ -1,5 +1,5 @@
-//! The maximum number of connections of a server. The sockets belong to the test, and the program
-//! runs in a separate process.
+//! Tests the maximum number of connections of a server. The server is a separate process, so that
+//! its sockets are not open files of the test.
 
 use std::fs;
 use std::io;
@@ -20,17 +20,17 @@ use crate::checks::grpc;
 use crate::http::client::{read_answer, request};
 use crate::program::{program, settings};
 
-/// The maximum time for any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The number of connections that are opened concurrently.
+/// The maximum number of clients that connect or wait for their answer at the same time.
 const AT_ONCE: usize = 100;
 
-/// A bound in bytes above the memory that the server keeps for an idle connection, in a build
-/// without optimizations.
+/// The maximum memory of the server for an idle connection, in bytes, in a build without
+/// optimizations.
 const MAX_CONNECTION_BYTES: usize = 100 << 10;
 
-/// Only one test at a time can open this many files.
+/// A lock for tests that open 10,000 connections. The process has enough files for only one of them
+/// at a time.
 pub(crate) static TURN: Mutex<()> = Mutex::const_new(());
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,7 +49,8 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a server whose settings have further lines for RESP, HTTP and gRPC.
+    /// Starts a server whose settings contain `lines` in each of the sections for RESP, HTTP and
+    /// gRPC.
     async fn start(mut program: tokio::process::Command, lines: &str) -> Self {
         let text = format!(
             "[resp]\nidle_timeout = '1h'\n{lines}[http]\nidle_timeout = '1h'\nrequest_timeout = '1h'\n{lines}\
@@ -89,7 +90,6 @@ impl Server {
     }
 }
 
-/// Returns the resident memory of a process in bytes.
 pub(crate) fn memory_of(child: &Child) -> usize {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id().unwrap())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -99,7 +99,8 @@ pub(crate) fn memory_of(child: &Child) -> usize {
 /// Returns the processor time that a process has used, in steps of 10 ms.
 fn processor_time_of(child: &Child) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id().unwrap())).unwrap();
-    // The numbers are fields 14 and 15. The second field is in parentheses and can contain spaces.
+    // Fields 14 and 15 of the file `stat` are the processor time in ticks. Field 2 is in
+    // parentheses and can contain spaces.
     let (_, fields) = stat.rsplit_once(')').unwrap();
     let ticks = fields.split_ascii_whitespace().skip(11).take(2);
     Duration::from_millis(10 * ticks.map(|number| number.parse::<u64>().unwrap()).sum::<u64>())
@@ -118,7 +119,6 @@ impl Client {
         Ok(Self { protocol, stream: BufReader::with_capacity(512, stream), calls: 0 })
     }
 
-    /// Returns the next request.
     fn request(&mut self) -> Vec<u8> {
         self.calls += 1;
         match self.protocol {
@@ -177,7 +177,7 @@ impl Client {
         self.answer().await
     }
 
-    /// Waits without sending anything until the server closes the connection.
+    /// Waits until the server closes the connection, and only answers HTTP/2 pings.
     async fn stay(mut self) {
         match self.protocol {
             Grpc => while self.frame().await.is_ok() {},
@@ -186,15 +186,15 @@ impl Client {
     }
 }
 
-/// Clients that all receive their answers at the same time.
+/// Clients that are connected at the same time. Each of them has received an answer.
 struct Crowd {
     tasks: JoinSet<()>,
     stop: watch::Sender<bool>,
 }
 
 impl Crowd {
-    /// Connects clients. Each client sends the first `first` bytes of a request, and the remaining
-    /// bytes after all other clients have done so.
+    /// Connects `count` clients. Each client sends the first `first` bytes of a request, waits
+    /// until all clients have done so, sends the rest, and receives its answer.
     async fn gather(server: &Arc<Server>, protocol: Protocol, count: usize, first: usize) -> Self {
         let (stop, stopped) = watch::channel(false);
         let at_once = Arc::new(Semaphore::new(AT_ONCE));
@@ -217,7 +217,8 @@ impl Crowd {
                 let permit = at_once.acquire().await;
                 let sent = client.stream.write_all(later).await;
                 let mut done = sent.is_ok() && client.answer().await.is_ok();
-                // On a busy machine, the timeout of a request may have expired.
+                // On a busy machine, the server may have ended an incomplete request at its
+                // timeout. The client then connects again.
                 while !done {
                     assert!(first > 0, "{protocol:?}: a client was not served");
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -250,7 +251,8 @@ impl Crowd {
     }
 }
 
-/// Returns `true` if the server refuses another client because all places are taken.
+/// Returns `true` if the server refuses another client because it has its maximum number of
+/// connections.
 async fn is_refused(server: &Server, protocol: Protocol, places: usize) -> bool {
     let mut client = server.connect(protocol).await.unwrap();
     let mut answer = Vec::new();
@@ -262,13 +264,13 @@ async fn is_refused(server: &Server, protocol: Protocol, places: usize) -> bool 
             answer.starts_with("HTTP/1.1 503 ")
                 && answer.ends_with("max number of connections is reached\n")
         }
-        // An HTTP/2 client would not read a refusal, so none is sent.
+        // The gRPC port sends no refusal, because an HTTP/2 client would not read it.
         Grpc => read.is_err() || answer.is_empty(),
     }
 }
 
-/// Measures calls while many other connections are open, new ones are opened and some are refused.
-/// Returns the median and the maximum.
+/// Makes calls while the server refuses further clients. Returns the median and the maximum of the
+/// latencies.
 async fn latencies(server: &Server, client: &mut Client, places: usize) -> (Duration, Duration) {
     let mut latencies = Vec::new();
     for call in 0..300 {
@@ -283,9 +285,10 @@ async fn latencies(server: &Server, client: &mut Client, places: usize) -> (Dura
     (latencies[latencies.len() / 2], latencies[latencies.len() - 1])
 }
 
-/// Returns the number of connections to try: 10,000, or the number that the system allows.
+/// Returns the number of connections to try: 10,000, or fewer if the limit of open files is too
+/// low.
 pub(crate) fn places() -> usize {
-    // The number of files for other tests in this process.
+    // The number of files that other tests in this process may open.
     const OTHERS: u64 = 1_500;
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
@@ -319,8 +322,8 @@ async fn ten_thousand_clients_are_served_and_the_next_one_is_refused() {
         assert!(median < Duration::from_secs(1), "{protocol:?}: {median:?}");
         crowd.leave().await;
 
-        // All places are free again for clients that each send one byte and then wait for the
-        // others.
+        // After the first clients have left, the server accepts as many new clients. Each of them
+        // first sends a single byte.
         let crowd = Crowd::gather(&server, protocol, places - 1, 1).await;
         assert!(is_refused(&server, protocol, places).await, "{protocol:?}");
         running.call().await.unwrap();
@@ -329,8 +332,8 @@ async fn ten_thousand_clients_are_served_and_the_next_one_is_refused() {
     }
 }
 
-/// Makes the server keep as many unsent responses as it allows. The client announces a window of 0
-/// bytes, so that the server cannot send data, and sends more requests than the server permits.
+/// Makes the server keep as many unsent responses as it allows: the client announces a window of 0
+/// bytes, so that the server can send no data, and sends more requests than permitted.
 async fn leave_unread(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.addresses[Grpc as usize]).await.unwrap();
     const INITIAL_WINDOW_SIZE: [u8; 6] = [0, 4, 0, 0, 0, 0];
@@ -369,7 +372,6 @@ async fn clients_that_do_not_read_keep_little_memory_of_the_server() {
     let each = server.memory().saturating_sub(before) / CLIENTS;
     println!("{each} bytes each");
     assert!(each < 1 << 20, "{each} bytes each");
-    // A client that reads its responses is served.
     timeout(PATIENCE, running.call()).await.unwrap().unwrap();
 }
 
@@ -389,8 +391,8 @@ async fn when_no_file_can_be_opened_clients_wait_and_are_served_later() {
     let server = Server::start(limited, "").await;
     for protocol in [Resp, Http, Grpc] {
         let mut served = Vec::new();
-        // The operating system accepts the connections. The server cannot open a file for all of
-        // them.
+        // The operating system accepts 80 connections. The server may open only 60 files, so it
+        // cannot accept all of them.
         for _ in 0..80 {
             let mut client = server.connect(protocol).await.unwrap();
             let request = client.request();
@@ -402,10 +404,10 @@ async fn when_no_file_can_be_opened_clients_wait_and_are_served_later() {
         let used = processor_time_of(&server.child);
         let early = timeout(Duration::from_secs(1), waiting[0].answer()).await;
         assert!(early.is_err(), "{protocol:?}: {early:?}");
-        // The server pauses before it tries again.
+        // The server pauses after each failed attempt to accept a connection, so it uses little
+        // processor time.
         let used = processor_time_of(&server.child) - used;
         assert!(used < Duration::from_millis(100), "{protocol:?}: {used:?}");
-        // A client that is being served is still served.
         timeout(PATIENCE, served[0].call()).await.unwrap().unwrap();
         drop(served);
         timeout(PATIENCE, waiting[0].answer()).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The memory that a single client can use.
+//! Tests the memory of the server that a single client can use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn arguments_that_come_one_by_one_keep_about_what_they_have() {
             client.write_all(format!("*{MAX_ARGUMENTS}\r\n").as_bytes()).await.unwrap();
             for _ in 1..MAX_ARGUMENTS {
                 client.write_all(b"$1\r\nx\r\n").await.unwrap();
-                // The server reads each argument before the next argument arrives.
+                // The server reads each argument before the client sends the next argument.
                 for _ in 0..3 {
                     tokio::task::yield_now().await;
                 }
@@ -30,7 +30,7 @@ fn arguments_that_come_one_by_one_keep_about_what_they_have() {
             tokio::time::timeout(Duration::from_secs(60), served).await.unwrap().unwrap().unwrap();
         });
     });
-    // A buffer of 16 KiB for each argument would take 16 MiB.
+    // A buffer of 16 KiB for each of the 1,024 arguments would take 16 MiB.
     assert!(memory.bytes_max < 1 << 20, "{}", memory.bytes_max);
 }
 
@@ -48,7 +48,8 @@ async fn exchange(client: &mut DuplexStream, commands: &str, reply_len: usize) {
 fn a_connection_keeps_no_memory_of_what_was_large() {
     const LARGE: usize = 1_000_000;
     let large = format!("*2\r\n$4\r\nECHO\r\n${LARGE}\r\n{}\r\n", "x".repeat(LARGE));
-    // The reply repeats the argument. The name of the client arrives in the same buffer.
+    // The name of the client arrives in the same buffer as the large argument of `ECHO`. The server
+    // must not keep the buffer because of the name.
     let name = "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$4\r\nname\r\n";
     let commands = format!("{large}{name}");
     let reply_len = format!("${LARGE}\r\n\r\n+OK\r\n").len() + LARGE;

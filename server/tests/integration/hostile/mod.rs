@@ -1,4 +1,4 @@
-//! Nearly valid input: the seeds of the fuzz targets with random changes.
+//! Tests the server with nearly valid input: seeds of the fuzz targets with random changes.
 
 mod bombs;
 #[cfg(target_os = "linux")]
@@ -16,7 +16,6 @@ use tidegate_testkit::generate::Bytes;
 
 use crate::checks;
 
-/// The seeds of a fuzz target, and the words of its dictionary.
 struct Words {
     seeds: Vec<Vec<u8>>,
     words: Vec<Vec<u8>>,
@@ -87,7 +86,8 @@ fn apply(bytes: &mut Vec<u8>, change: &Change, words: &[Vec<u8>]) {
     }
 }
 
-/// Generates nearly valid input for a target.
+/// Generates nearly valid input: one or two seeds of a fuzz target with at most five random
+/// changes.
 fn nearly(target: &str) -> impl Strategy<Value = Bytes> + use<> {
     let Words { seeds, words } = Words::read(target);
     let whole = vec(prop::sample::select(seeds), 1..3).prop_map(|seeds| seeds.concat());

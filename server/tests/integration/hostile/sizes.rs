@@ -1,4 +1,4 @@
-//! Subjects with any bytes and of the maximum length.
+//! Tests subjects with any bytes, and subjects of the maximum length.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::scene::{Scene, descriptor, request};
 
 const CONFIG: &str = "domain: d\ndescriptors: [{key: a, policy: gcra 1/s burst 9}]";
 
-/// Returns a client of a server that accepts bodies larger than a subject.
+/// Connects a client to a new server that accepts bodies larger than the longest subject.
 async fn client() -> Client {
     let mut settings = HttpSettings::default();
     settings.max_body_bytes = 4 << 20;
@@ -53,7 +53,8 @@ async fn a_subject_of_a_mebibyte_is_counted_and_a_longer_one_is_refused() {
         let descriptors = json!([{"entries": [{"key": "a", "value": subject}]}]);
         let body = json!({"domain": "d", "descriptors": descriptors});
         let answer = post(client, "/json", body).await;
-        // The domain and the key are part of the subject, so the value alone is below the bound.
+        // The subject also contains the domain and the key, so even a value of `MAX_SUBJECT` bytes
+        // is too long.
         assert_eq!(answer.status, 400);
         assert!(answer.body.starts_with("Bad Request: a descriptor has "), "{}", answer.body);
         assert!(answer.body.ends_with(" bytes; at most 1048576 are possible\n"), "{}", answer.body);
@@ -69,7 +70,8 @@ async fn characters_of_all_kinds_are_values_of_their_own() {
     let client = &mut client().await;
     let values = ["\0", "\r\n", "{a}", "a:b", "|", "*", "%00", "\u{202e}", "\u{10ffff}", "", "a\0"];
     for value in values {
-        // The second request is refused, although no other subject has been used.
+        // Each value must have its own state, so its first request is admitted, and its second
+        // request is refused.
         for status in [200, 429] {
             let entry = json!({"key": "other", "value": value});
             let limit = json!({"requestsPerUnit": 1, "unit": "YEAR"});
@@ -85,7 +87,7 @@ async fn characters_of_all_kinds_are_values_of_their_own() {
 fn a_message_that_is_cut_off_is_refused_and_the_server_goes_on() {
     let broken = b"\0\0\0\0\x0a\x0a\x01d\x12\x06\x0a\x03\x0a\x01u";
     let answer = ask(broken);
-    // The answer contains no message, only a status.
+    // The answer contains a status and no message.
     assert!(frames(&answer).iter().all(|frame| frame.kind != 0), "{}", answer.escape_ascii());
     assert!(frames(&answer).iter().any(|frame| frame.kind == HEADERS), "{}", answer.escape_ascii());
     crate::checks::grpc::check_serving();

@@ -1,5 +1,5 @@
-//! Connections that accept bytes and then do not send them. An encrypted connection does so if its
-//! client does not read.
+//! Tests connections that accept bytes from the server but do not deliver them, like an encrypted
+//! connection whose client does not read.
 
 use std::io;
 use std::pin::Pin;
@@ -58,8 +58,7 @@ impl AsyncWrite for Stuck {
     }
 }
 
-/// Sends bytes to a server, and returns the number of seconds until the server closes the
-/// connection.
+/// Sends bytes to a server. Returns the number of seconds until the server closes the connection.
 async fn end<S: Future<Output = io::Result<()>>>(
     bytes: &str,
     never: Never,

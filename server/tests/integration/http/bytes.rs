@@ -1,4 +1,4 @@
-//! Bytes that are not HTTP or not JSON.
+//! Tests requests whose bytes are not valid HTTP or not valid JSON.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ async fn what_is_not_http_is_a_400_or_ends_the_connection() {
     assert_eq!(peek(&mut server.client().await).await, 200);
 }
 
-/// Generates bytes that are often almost requests.
+/// Generates bytes that are often nearly a valid HTTP request.
 fn hostile() -> impl Strategy<Value = Bytes> {
     let words = prop_oneof![
         Just(b"POST /v1/acquire HTTP/1.1\r\n".to_vec()),
@@ -51,7 +51,7 @@ fn hostile() -> impl Strategy<Value = Bytes> {
     vec(words, 0..25).prop_map(|words| Bytes::from(words.concat()))
 }
 
-/// Generates texts that are often almost calls.
+/// Generates texts that are often nearly the valid JSON of a call.
 fn nearly_a_call() -> impl Strategy<Value = Vec<u8>> {
     let words = prop::sample::select(vec![
         &b"{"[..],
@@ -92,7 +92,7 @@ fn nearly_a_call() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![nearly, bytes, call]
 }
 
-/// Runs a future in virtual time, so that no timeout expires because the machine is busy.
+/// Runs a future in virtual time, so that a busy machine causes no timeout.
 fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap().block_on(future)

@@ -7,7 +7,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The maximum time for an answer on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +26,6 @@ impl Answer {
     }
 }
 
-/// A client that keeps its connection open.
 pub(crate) struct Client(pub(crate) BufReader<TcpStream>);
 
 impl Client {
@@ -59,7 +57,7 @@ impl Client {
     }
 }
 
-/// Returns a request with additional fields. Each field must end with a line break.
+/// Returns a request with additional header fields, each with a line break at its end.
 pub(crate) fn request(method: &str, path: &str, fields: &str, body: &str) -> String {
     let len = body.len();
     format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{fields}Content-Length: {len}\r\n\r\n{body}")

@@ -1,4 +1,4 @@
-//! Bounds on the requests of HTTP clients, and on their times.
+//! Tests the bounds on HTTP requests, and the timeouts of HTTP connections.
 
 mod bytes;
 pub(crate) mod client;
@@ -51,7 +51,8 @@ impl Server {
         Client::connect(self.address).await
     }
 
-    /// Returns the status of the answer to these bytes, or `None` if there is no answer.
+    /// Sends bytes on a new connection. Returns the status of the answer, or `None` if there is no
+    /// answer.
     async fn status(&self, bytes: impl AsRef<[u8]>) -> Option<u16> {
         let mut client = self.client().await;
         client.send(bytes).await;
@@ -94,7 +95,7 @@ async fn ten_thousand_connections_beyond_the_maximum_disturb_no_other() {
     }
     for number in 0..10_000 {
         let mut refused = server.client().await;
-        // Most of these clients stay idle. Every hundredth client checks its refusal.
+        // Only every hundredth client reads its refusal.
         if number % 100 == 0 {
             let answer = refused.answer().await.unwrap();
             assert_eq!((answer.status, answer.field("connection")), (503, Some("close")));
@@ -161,10 +162,12 @@ async fn bodies_are_bounded_however_they_come() {
     assert_eq!(server.status(whole(1_001)).await, Some(413));
     assert_eq!(server.status(in_chunks(1_000)).await, Some(200));
     assert_eq!(server.status(in_chunks(1_001)).await, Some(413));
-    // No byte of the body is sent, so the server must refuse the announced length.
+    // The client sends no byte of the body, so the server must refuse the request by its
+    // `Content-Length`.
     let head = format!("POST /v1/peek HTTP/1.1\r\n{JSON}Content-Length: 99999999999\r\n\r\n");
     assert_eq!(server.status(&head).await, Some(413));
-    // A body that no route reads ends its connection. No part of the body is handled as a request.
+    // The server does not read a body that no route reads. It must close the connection, and not
+    // handle the body as requests.
     let mut client = server.client().await;
     client
         .send(request(
@@ -189,8 +192,8 @@ async fn at_the_end_what_has_come_is_answered() {
     let (now, later) = all.split_at(all.len() - 5);
     busy.send(format!("{all}{now}")).await;
     assert_eq!(busy.answer().await.unwrap().status, 200);
-    // The head of the second request may be in flight. If it is answered, the answer announces the
-    // end of the connection.
+    // The second request is incomplete when the server stops. If the server answers it, the answer
+    // must announce the end of the connection.
     server.stop.take().unwrap().send(()).unwrap();
     assert_eq!(idle.answer().await, None);
     busy.send(later).await;

@@ -1,4 +1,4 @@
-//! Slow clients, in virtual time and over a connection in memory.
+//! Tests slow clients, in virtual time and over connections in memory.
 
 use axum::routing::get;
 use tidegate_server::net::http::serve_stream;
@@ -47,7 +47,7 @@ async fn end(stream: &mut DuplexStream) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn a_head_has_its_time_from_its_first_byte_on() {
     let (mut client, served) = connect(256);
-    // The timeout of the head does not run while the connection is idle.
+    // The timeout for the head of a request does not run while the connection is idle.
     sleep(Duration::from_secs(100)).await;
     client.write_all(b"POST /v1/peek HTTP/1.1\r\nA: ").await.unwrap();
     assert!((30..=32).contains(&trickle(&mut client).await));
@@ -81,7 +81,8 @@ async fn a_silent_connection_ends_before_and_after_a_request() {
     assert_eq!(end(&mut client).await, 120);
     ended(served).await.unwrap();
 
-    // The server polls the connection after each byte, also while it answers.
+    // The connection must end 120 s after the answer, even if the request arrives byte by byte and
+    // the server polls the connection many times.
     let (mut client, served) = connect(100_000);
     for byte in all.as_bytes() {
         client.write_all(&[*byte]).await.unwrap();
@@ -140,7 +141,8 @@ async fn a_response_has_its_time_and_taking_a_few_bytes_does_not_prolong_it() {
     assert!((25..45).contains(&taken), "{taken}");
     assert!(start.elapsed().as_secs() < 45);
 
-    // The timeout starts again for each response that is accepted in time.
+    // The timeout of 30 s applies to each response separately. The client takes 20 s for each of
+    // five responses, so the connection stays open.
     let (mut client, _) = connect(2_000);
     for _ in 0..5 {
         client.write_all(get.as_bytes()).await.unwrap();

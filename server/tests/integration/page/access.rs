@@ -1,4 +1,4 @@
-//! Access to the page, and the restrictions for browsers.
+//! Tests access to the page, and the restrictions for browsers.
 
 use std::net::SocketAddr;
 
@@ -63,8 +63,8 @@ async fn the_page_and_its_parts_are_served_and_nothing_else_is() {
         let answer = get(address, path).await;
         assert_eq!((answer.status, answer.field("content-type")), (200, Some(kind)), "{path}");
         has_fields(&answer);
-        // The content security policy of the page would block these parts. The same applies to
-        // styles and scripts within tags.
+        // The content security policy of the page blocks inline styles, inline scripts, and
+        // resources of other sites, so no file of the page may contain them.
         for part in ["http://", "https://", "style=", "onclick", "innerHTML", "<style"] {
             let body = answer.body.replace("http://www.w3.org/2000/svg", "");
             assert!(!body.contains(part), "{path} has {part}");
@@ -127,13 +127,14 @@ async fn with_a_password_nothing_is_shown_without_it() {
             let answer = ask(address, "GET", path, "127.0.0.1", fields).await;
             assert_eq!(answer.status, 401, "{path} {fields}");
             assert!(answer.field("www-authenticate").unwrap().starts_with("Basic realm="));
-            // Closing the connection makes each guess cost a connection.
+            // The server closes the connection after a wrong login, so that each guess costs a
+            // connection.
             assert_eq!(answer.field("connection"), Some("close"));
             has_fields(&answer);
         }
     }
-    // With a login, any host name is accepted, because a page of another site does not know the
-    // password.
+    // With a login, the page accepts any host name, because a page of another site does not know
+    // the password.
     let login = "Authorization: Basic b3BzOnMzY3JldA==\r\n";
     for host in ["127.0.0.1", "limits.example"] {
         assert_eq!(ask(address, "GET", "/activity", host, login).await.status, 200);

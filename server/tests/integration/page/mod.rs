@@ -1,4 +1,4 @@
-//! The page: its data, its access rules, and its view in a terminal.
+//! Tests the page: its data, its access rules, and its view in a terminal.
 
 mod access;
 pub(crate) mod program;
@@ -36,7 +36,8 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 1 }
 ";
 
-/// A service and calls on a store with a fixed clock, and the activity that is recorded about them.
+/// A service and a `Calls` on one store with a fixed clock, and the activity that records their
+/// decisions.
 struct Watched {
     activity: Arc<Activity>,
     service: Service,
@@ -74,7 +75,7 @@ impl Watched {
         Self { activity, service, calls, now }
     }
 
-    /// Sends requests with one descriptor and one hit, one after the other.
+    /// Sends requests one after another. Each has one descriptor and one hit.
     async fn ask(&self, key: &str, value: &str, times: usize) {
         for _ in 0..times {
             let request = request("shop", vec![descriptor(&[(key, value)])]);
@@ -94,7 +95,6 @@ impl Watched {
         }
     }
 
-    /// Ends a second.
     fn second(&mut self) {
         self.sample_after(Duration::from_secs(1));
     }
@@ -108,7 +108,8 @@ impl Watched {
         self.activity.snapshot(&LimitsQuery::default())
     }
 
-    /// Returns the names of the limits that a query lists, and the number of the other limits.
+    /// Returns the names of the limits that a query lists, and the number of limits that the list
+    /// leaves out.
     fn listed(&self, query: &str) -> (Vec<String>, u64) {
         let snapshot = self.activity.snapshot(&query.parse().unwrap());
         let limits = snapshot["limits"].as_array().unwrap();

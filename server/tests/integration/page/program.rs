@@ -1,4 +1,4 @@
-//! The page of the program, and the subcommand `top`.
+//! Tests the page of the program, and the subcommand `top`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -26,7 +26,6 @@ async fn start(change: impl FnOnce(&mut Command)) -> Server {
     start_with(LIMIT, change).await
 }
 
-/// Starts the program with these limits and a page.
 pub(crate) async fn start_with(limits: &str, change: impl FnOnce(&mut Command)) -> Server {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.yaml"), limits).unwrap();
@@ -120,7 +119,6 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
     let one: serde_json::Value = serde_json::from_str(&one).unwrap();
     let limits = one["limits"].as_array().unwrap();
     assert!(limits.iter().all(|limit| limit["limit"] == "d.a") && limits.len() == 1, "{one}");
-    // The JSON port does not serve the page, and the port of the page does not serve metrics.
     assert_eq!(get(server.json, "/activity").await.0, 404);
     assert_eq!(get(server.page, "/metrics").await.0, 404);
 
@@ -284,13 +282,13 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
         };
         let (is_ok, text) = run(&[&[&*name][..], &trusted].concat()).await;
         assert!(is_ok && text.contains("LIMITS"), "{text}");
-        // The certificate is for the name, not for the address.
+        // The certificate contains the name `localhost`, and no IP address.
         let (is_ok, text) = run(&[&[&*ip][..], &trusted].concat()).await;
         assert!(!is_ok && text.contains("certificate"), "{text}");
         let san = [&[&*ip, "--tls-san", "localhost"][..], &trusted].concat();
         assert!(run(&san).await.0);
-        // No root of the system has signed the certificate, and the page requires a client
-        // certificate.
+        // No root of the operating system has signed the server's certificate, so `--tls-ca` is
+        // necessary. The page also requires a client certificate.
         for (arguments, why) in [
             (&[&[&*name][..], &client].concat()[..], "UnknownIssuer"),
             (&[&*name, "--tls-ca", &ca], ""),
@@ -307,7 +305,7 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
     let mut plain = Client::connect(server.page).await;
     plain.send("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").await;
     let mut answer = Vec::new();
-    // The answer is a TLS alert or a reset.
+    // The server sends a TLS alert or resets the connection.
     let _ = timeout(PATIENCE, plain.0.read_to_end(&mut answer)).await.unwrap();
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
 }

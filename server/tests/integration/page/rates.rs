@@ -1,4 +1,4 @@
-//! The rates of limits, with seconds that the test ends.
+//! Tests the rates of limits on the page. The tests decide when a second ends.
 
 use serde_json::json;
 use tidegate_core::{ErrorKind, StoreExt};
@@ -22,7 +22,7 @@ async fn decisions_count_in_the_second_in_which_they_were_made() {
     assert_eq!(limit["admitted_history"], json!([3.0, 0.0, 1.0]));
     assert_eq!(limit["refused_history"], json!([2.0, 0.0, 4.0]));
     assert_eq!(limit["shadow_history"], json!([0.0, 0.0, 0.0]));
-    // The rates are 4 and 6 decisions in three seconds.
+    // The limit admitted 4 requests and refused 6 requests in three seconds.
     assert_eq!(
         (&limit["admitted_per_second"], &limit["refused_per_second"]),
         (&json!(1.3), &json!(2.0))
@@ -64,7 +64,8 @@ async fn a_sample_that_came_late_is_divided_by_its_length() {
     watched.ask("path", "/", 3).await;
     watched.sample_after(Duration::from_millis(1_500));
     assert_eq!(watched.limit("shop.path")["refused_history"], json!([1.5, 2.0]));
-    // No time passes between the samples, as with a stopped clock.
+    // The rate must be a number even if no time passes between two samples, for example because the
+    // clock has stopped.
     watched.ask("path", "/", 1).await;
     watched.sample_after(Duration::ZERO);
     assert!(watched.limit("shop.path")["refused_history"][2].as_f64().unwrap() > 2.0);
@@ -115,7 +116,6 @@ async fn calls_count_by_their_policies_and_only_if_they_can_be_refused() {
     let requests =
         [CallRequest::new(Operation::Acquire, two()), CallRequest::new(Operation::Acquire, two())];
     watched.calls.decide_many(&[&requests[0], &requests[1]]).await;
-    // A peek reports that nothing remains, but refuses nothing.
     let peek = CallRequest::new(Operation::Peek, [watched.charge("a: fixed-window 2/1d", b"x")]);
     assert!(watched.calls.decide(&peek).await.unwrap().is_denied());
     watched.second();
@@ -125,7 +125,6 @@ async fn calls_count_by_their_policies_and_only_if_they_can_be_refused() {
         (&json!(2.0), &json!(3.0))
     );
     assert_eq!(limit["source"], "calls");
-    // This policy admits its charge.
     assert_eq!(watched.limit("c: fixed-window 9/1d")["admitted_per_second"], 2.0);
     assert_eq!(watched.limit("b: fixed-window 2/1d"), Value::Null);
     let totals = &watched.snapshot()["totals"];
@@ -159,7 +158,7 @@ async fn limits_without_decisions_are_forgotten_after_the_seconds_that_are_remem
     watched.second();
     assert_eq!(watched.limit("shop.user"), Value::Null);
     assert_eq!(watched.snapshot()["totals"]["admitted_history"].as_array().unwrap().len(), SECONDS);
-    // A limit that is added again begins with zeros.
+    // If a forgotten limit is used again, its history begins with zeros.
     watched.ask("user", "a", 1).await;
     watched.second();
     let history = watched.limit("shop.user")["admitted_history"].clone();
@@ -206,7 +205,7 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
         "z: fixed-window 9/1d",
     ];
     assert_eq!(names, expected);
-    // Limits with equal refusals are sorted by decisions. Refusals take precedence over decisions.
+    // The page sorts limits by the number of refusals, and then by the number of all decisions.
     watched.ask("user", "b", 3).await;
     watched.ask("user", "c", 3).await;
     watched.acquire("a: fixed-window 9/1d", b"x", 7).await;
@@ -231,7 +230,7 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
 #[tokio::test]
 async fn limits_are_in_the_order_of_the_figures_that_are_shown() {
     let mut watched = Watched::new();
-    // These refusals happened some seconds earlier.
+    // The page shows the refusals of the last five seconds as the rate. These refusals are older.
     watched.ask("path", "/", 100).await;
     for _ in 0..5 {
         watched.second();
@@ -273,7 +272,7 @@ async fn each_limit_among_300_is_found_by_a_part_of_its_name() {
     assert_eq!(watched.listed("name=none"), (Vec::new(), 0));
     let (listed, others) = watched.listed("rows=500");
     assert_eq!((listed.len(), others), (300, 0));
-    // The sums contain only other limits that the name selects.
+    // The sum of the other limits contains only limits whose names match the query.
     let snapshot = watched.activity.snapshot(&"name=E29&rows=3".parse().unwrap());
     assert_eq!(snapshot["other_limits"]["refused_per_second"], 7.0);
 }
@@ -326,13 +325,13 @@ async fn what_a_store_does_not_decide_is_an_error_of_its_kind() {
         .collect();
     assert_eq!(errors, [("busy", 1, 1.0), ("invalid-call", 1, 1.0), ("timeout", 2, 2.0)]);
     assert_eq!(snapshot["errors"][2]["history"], json!([2.0]));
-    // A call that took 0 µs is not kept.
+    // The list of slow calls may be incomplete, because it omits calls that took 0 µs.
     for call in snapshot["slow_calls"].as_array().unwrap() {
         let outcome = call["outcome"].as_str().unwrap();
         assert!(["busy", "invalid-call", "timeout"].contains(&outcome), "{call}");
     }
 
-    // An answer that replaces a store error also counts as an error.
+    // If the setting `deny` refuses a call because the store fails, the page still counts an error.
     let failing =
         Arc::new(
             MemoryStore::new().layer(Faults::new(vec![Fault::Before(ErrorKind::Unavailable); 2])),

@@ -1,4 +1,4 @@
-//! The sketch of the keys that occur most.
+//! Tests the sketch, which estimates the counts of the most frequent keys.
 
 use std::collections::HashMap;
 

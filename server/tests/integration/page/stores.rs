@@ -1,4 +1,4 @@
-//! The stores and the configuration on the page.
+//! Tests the stores and the configuration on the page.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ use tidegate_testkit::decide_one_by_one;
 
 use super::*;
 
-/// A store that can be switched off.
+/// A store that fails or does not answer when a test sets one of its switches.
 #[derive(Debug, Default)]
 struct Switched {
     is_down: AtomicBool,
@@ -54,7 +54,7 @@ async fn a_store_that_does_not_answer_is_shown_and_delays_no_other() {
     let after = |seconds: u64| {
         let activity = Arc::clone(&activity);
         async move {
-            // The paused clock advances when all tasks wait.
+            // The paused clock of tokio advances to the end of the sleep when all tasks wait.
             tokio::time::sleep(Duration::from_millis(seconds * 1_000 + 10)).await;
             activity.snapshot(&LimitsQuery::default())["stores"].clone()
         }
@@ -84,7 +84,7 @@ async fn a_store_that_does_not_answer_is_shown_and_delays_no_other() {
     store.is_silent.store(false, Ordering::Relaxed);
     store.is_down.store(false, Ordering::Relaxed);
     assert_eq!(after(3).await[0]["answers"], true);
-    // There is one sample per second since the start. The first sample is taken after one second.
+    // The activity has taken one sample per second, so ten seconds have ten samples.
     let samples = activity.snapshot(&LimitsQuery::default())["totals"]["admitted_history"]
         .as_array()
         .unwrap()
@@ -123,7 +123,7 @@ async fn the_state_of_the_circuit_breaker_is_shown() {
         let charge = ChargeRequest::new(policy.clone(), Bytes::new());
         assert!(calls.decide(&CallRequest::new(Operation::Acquire, [charge])).await.is_err());
     }
-    // The circuit stays open for a microsecond.
+    // The breaker is open for a microsecond, and then half-open.
     while activity.snapshot(&LimitsQuery::default())["stores"][0]["breaker"] == "open" {
         tokio::task::yield_now().await;
     }
@@ -189,10 +189,8 @@ fn what_is_done_when_a_store_fails_is_shown() {
     }
 }
 
-/// The delay of a [`Slow`] layer.
 const DELAY: Duration = Duration::from_millis(20);
 
-/// A layer that delays each call.
 #[derive(Debug)]
 struct Slow;
 
@@ -252,7 +250,7 @@ async fn times_are_those_of_what_they_stand_at_and_in_their_units() {
         () = is_probed => {}
     }
     let snapshot = activity.snapshot(&LimitsQuery::default());
-    // The system clock may have been set during the test.
+    // The bounds allow for a change of the system clock during the test.
     let present = start_ms - 60_000..=now_ms() + 60_000;
     let times = [
         &snapshot["now_ms"],
@@ -302,7 +300,8 @@ async fn the_configuration_in_force_and_the_last_one_that_was_not_are_shown() {
 
     assert!(watched.service.load(Ok(&files(LIMITS))).is_ok());
     assert_eq!((&shown()["loads"], &shown()["refused"]["is_last"]), (&json!(2), &json!(false)));
-    // A directory that cannot be read, and an error of any length.
+    // The page shows the error for a directory that cannot be read. It cuts long errors after 1,000
+    // characters.
     let missing = tidegate_server::limits::config::read_directory(std::path::Path::new("/nowhere"));
     let missing: ConfigError = missing.unwrap_err();
     assert!(watched.service.load(Err(&missing)).is_err());
@@ -313,7 +312,8 @@ async fn the_configuration_in_force_and_the_last_one_that_was_not_are_shown() {
     );
     assert_eq!(shown()["refused"]["error"].as_str().unwrap().chars().count(), 1_001);
 
-    // Names of files and limits, and errors, have no effect on the place where they are shown.
+    // Names of files and limits may contain control characters. The snapshot escapes them, so that
+    // they cannot change a terminal or a page.
     let text = "domain: \"d\\u202E\\e[31m\"\n\
                 descriptors: [{key: \"k\\u202E\\e[31m\", policy: gcra 1/s}]\n";
     let hostile = |text: &str| {
@@ -353,7 +353,7 @@ async fn the_configuration_in_force_and_the_last_one_that_was_not_are_shown() {
     }
 }
 
-/// Calls `see` with each text of a value.
+/// Calls `see` with each string in a JSON value.
 fn strings(value: &Value, see: &dyn Fn(&str)) {
     match value {
         Value::String(text) => see(text),

@@ -1,4 +1,4 @@
-//! The subjects with the most refusals and the slowest calls on the page.
+//! Tests the lists of the page: the subjects with the most refusals, and the slowest calls.
 
 use serde_json::json;
 use tidegate_core::{Answer, Call, Decision, Error, ErrorKind};
@@ -22,7 +22,7 @@ async fn the_subjects_refused_most_come_first_with_their_limits() {
         let call = CallRequest::new(Operation::Acquire, [charge.clone()]);
         let _ = watched.calls.decide(&call).await.unwrap();
     }
-    // The tenants of these subjects differ, or are missing.
+    // The subject `x` without a tenant differs from the subject `x` of the tenant `acme`.
     watched.acquire("p: fixed-window 1/1d", b"x", 3).await;
     let expected = [
         ("shop.user", "shop|user=often", Value::Null, 10),
@@ -58,7 +58,7 @@ async fn without_the_setting_no_subject_and_no_tenant_is_in_the_snapshot() {
     let snapshot = watched.snapshot();
     assert!(!snapshot.to_string().contains("S3CRET"), "{snapshot}");
     assert!(!format!("{:?}", watched.activity).contains("S3CRET"));
-    // The number of refusals is shown even if subjects are hidden.
+    // The page shows the number of refusals even if it hides the subjects.
     let subjects = &snapshot["refused_subjects"];
     assert_eq!((&subjects["are_shown"], &subjects["refusals"]), (&json!(false), &json!(8)));
     assert_eq!(
@@ -72,7 +72,7 @@ async fn without_the_setting_no_subject_and_no_tenant_is_in_the_snapshot() {
 async fn refusals_and_slow_calls_are_forgotten_after_two_minutes() {
     let mut watched = Watched::with_subjects();
     watched.ask("user", "a", 5).await;
-    // The subjects belong to all shards.
+    // The counts are distributed over shards. A hundred subjects reach all shards.
     for index in 0..100_u32 {
         watched.acquire("p: fixed-window 0/1d", &index.to_be_bytes(), 1).await;
     }
@@ -88,7 +88,7 @@ async fn refusals_and_slow_calls_are_forgotten_after_two_minutes() {
     assert_eq!(snapshot["refused_subjects"]["refusals"], 0);
     assert_eq!(snapshot["slow_calls"], json!([]));
 
-    // The numbers of both minutes are added.
+    // The page adds the counts of the current minute and of the previous minute.
     watched.ask("user", "a", 3).await;
     for _ in 0..SECONDS {
         watched.second();
@@ -130,7 +130,8 @@ async fn b46_any_number_of_subjects_of_any_length_is_bounded_and_a_frequent_one_
     assert_eq!(top.len(), 20);
     assert_eq!(top[0]["subject"], "often");
     let bound = |name: &str| top[0][name].as_u64().unwrap();
-    // A shard has an eighth of the subjects, and 64 places.
+    // Each of eight shards counts about 625 subjects but has room for 64, so the page shows two
+    // bounds of the count.
     assert!(bound("at_least") <= 500 && 500 <= bound("at_most"), "{}", top[0]);
     assert!(bound("at_most") - bound("at_least") < 60, "{}", top[0]);
     assert_eq!(watched.snapshot()["refused_subjects"]["refusals"], 5_500);
@@ -244,7 +245,7 @@ async fn a_slow_call_that_fails_names_its_limit_too() {
             (&json!(limit), &json!(others), &json!(subject), &json!("timeout"))
         );
     }
-    // A request that is not valid has no limit.
+    // The activity records an invalid request without a limit.
     watched.service.should_rate_limit(&request("shop", vec![])).await.unwrap_err();
 }
 

@@ -64,7 +64,6 @@ fn the_terminal_shows_lines_in_columns() {
     let buffer = terminal.backend().buffer();
     let row = |y: u16| (0..60).map(|x| buffer[(x, y)].symbol()).collect::<String>();
     assert_eq!(row(0).trim_end(), "Tidegate 1.2.3, up for 3 min  stale: no \u{fffd}answer");
-    // The numbers of all rows are aligned.
     for y in 4..7 {
         assert!(row(y).ends_with("       1.0       2.0       0.0"), "{:?}", row(y));
     }
@@ -119,7 +118,7 @@ async fn the_client_reads_snapshots_with_a_login_and_says_what_went_wrong() {
     for wrong in ["", "127.0.0.1:6060", "https://", "http://", "ftp://a", "http://a b"] {
         assert!(Client::new(wrong, None, &TopTls::default()).is_err(), "{wrong}");
     }
-    // The server returns no valid snapshot.
+    // The answer of this server is not a snapshot, so `fetch` returns an error.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let other = axum::Router::new().route("/activity", axum::routing::get(|| async { "hello" }));
@@ -219,7 +218,8 @@ fn what_is_wrong_is_red_and_what_is_not_is_not() {
     assert_eq!(red(&snapshot), [""; 0]);
     let hidden = json!({"refused_subjects": {"are_shown": false, "top": [{"subject": "s"}]}});
     assert!(text(&hidden, 78).contains("(hidden)"));
-    // Limits beyond the bound have rates, but are not counted.
+    // Beyond its maximum of limits, the server knows only the sum of the rates, so the row can have
+    // a rate and a count of 0.
     let other = json!({"other_limits": {"count": 0, "refused_per_second": 0.5}});
     assert!(text(&other, 78).contains("0.5"));
     assert!(text(&json!({"other_limits": {"count": 3}}), 78).contains("3 others"));

@@ -1,4 +1,4 @@
-//! Bounds on the commands of RESP clients, and on their times.
+//! Tests the bounds on RESP commands, and the timeouts of RESP connections.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use proptest::collection::vec;
@@ -56,7 +56,7 @@ async fn bytes_do_not_prolong_the_time_of_a_command() {
         bytes += 1;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    // The server still accepts bytes for a second after its answer, and drops them.
+    // After its answer, the server accepts and drops bytes for one more second.
     assert!((29..=32).contains(&bytes), "{bytes}");
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
@@ -72,12 +72,12 @@ async fn each_command_has_its_own_time() {
         (Duration::from_secs(30), Duration::from_secs(60));
     let (mut client, server) = tokio::io::duplex(256);
     let served = tokio::spawn(serve_stream(server, calls, settings));
-    // The end of each command arrives together with the beginning of the next command.
+    // The end of each command arrives with the beginning of the next command.
     for part in ["PIN", "G\r\nPIN", "G\r\n*1\r\n$4\r\nPI", "NG\r\n"] {
         client.write_all(part.as_bytes()).await.unwrap();
         tokio::time::sleep(Duration::from_secs(25)).await;
     }
-    // The idle time begins after the last command.
+    // The idle timeout of 60 s begins after the last command.
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
     assert_eq!(answer, "+PONG\r\n".repeat(3) + "-ERR no command arrived within 60s\r\n");
@@ -105,7 +105,8 @@ async fn a_client_that_does_not_read_its_replies_is_disconnected() {
     let mut server = Server::with(settings).await;
     let mut stream = server.stream().await;
     let command = format!("*2\r\n$4\r\nECHO\r\n$1000000\r\n{}\r\n", "x".repeat(1_000_000));
-    // The buffers of the sockets accept some of these bytes.
+    // The first writes succeed because of the buffers of the sockets. Then the server disconnects
+    // the client.
     for _ in 0..100 {
         if stream.write_all(command.as_bytes()).await.is_err() {
             break;
@@ -147,12 +148,12 @@ async fn at_the_end_what_has_come_is_answered() {
     let mut idle = server.stream().await;
     let mut busy = server.stream().await;
     busy.write_all("CL.THROTTLE k 9999 1 60\r\n".repeat(5_000).as_bytes()).await.unwrap();
-    // After the first reply, the other commands are in flight.
+    // The first byte of a reply shows that the server has begun with the commands.
     let mut first = [0];
     busy.read_exact(&mut first).await.unwrap();
     server.stop();
     assert_eq!(rest(&mut idle).await, "");
-    // No reply is cut off, although commands remain unread in the socket.
+    // The last reply is complete, although the server has not read all commands.
     let answer = rest(&mut busy).await;
     let replies = answer.matches("*5\r\n:0\r\n:10000\r\n").count();
     assert!(replies > 0 && answer.ends_with("\r\n"), "{replies}");
@@ -172,7 +173,7 @@ fn commands_and_connections_are_counted() {
                 ask(client, line).await;
             }
             server.answer(b"*x\r\n").await;
-            // The server notices the end of the connection a moment after the client has closed it.
+            // The server notices the end of the connection only a moment later.
             let open = "tidegate_server_resp_connections 1\n";
             let ended = async {
                 while !handle.render().contains(open) {
@@ -197,7 +198,7 @@ fn commands_and_connections_are_counted() {
     });
 }
 
-/// Generates bytes that are often almost commands.
+/// Generates bytes that are often nearly valid commands.
 fn hostile() -> impl Strategy<Value = Bytes> {
     let words = prop_oneof![
         Just(b"*5\r\n".to_vec()),

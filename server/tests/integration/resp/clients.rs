@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use super::*;
 
-/// Returns the `redis-cli` in the directory of the Redis server that the tests use.
+/// Returns the path of `redis-cli`, next to the Redis server of the tests or from the PATH.
 fn redis_cli_program() -> PathBuf {
     let server = std::env::var_os("TIDEGATE_REDIS_SERVER").map(PathBuf::from);
     let beside = server.as_deref().and_then(Path::parent).map(|folder| folder.join("redis-cli"));

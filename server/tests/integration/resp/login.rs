@@ -1,4 +1,4 @@
-//! The first commands of clients, and logins.
+//! Tests logins, and the commands that clients send first.
 
 use super::*;
 
@@ -53,7 +53,8 @@ async fn what_clients_send_first_is_answered() {
     let replication = ask(client, "INFO replication").await;
     assert!(replication.starts_with("# Replication\r\nrole:master"), "{replication}");
     assert!(ask(client, "COMMAND").await.starts_with("[[cl.throttle -5 [write fast] 1 1 1] "));
-    // A short command must not have a reply that is many times as long.
+    // `COMMAND INFO` and `COMMAND DOCS` accept at most 28 names, so that a short command cannot
+    // cause a very long reply.
     let most = ask(client, &format!("COMMAND INFO{}", " ping".repeat(28))).await;
     assert!(most.starts_with("[[ping "), "{most}");
     let more = ask(client, &format!("COMMAND DOCS{}", " ping".repeat(29))).await;
@@ -97,8 +98,8 @@ async fn without_a_login_nothing_is_decided() {
     assert!(hello.starts_with("-NOAUTH HELLO must be called"), "{hello}");
     let answer = server.answer(b"HELLO 3 AUTH default s3cret SETNAME x\r\nPING\r\nQUIT\r\n").await;
     assert!(answer.starts_with("%7\r\n") && answer.ends_with("+PONG\r\n+OK\r\n"), "{answer}");
-    // Before the login, the bounds are the bounds of Redis. After a login in the same pipeline, the
-    // full bounds apply.
+    // Before a login, arguments may have at most 16 KiB, as in Redis. After a login in the same
+    // pipeline, they may be larger.
     let large = format!("*2\r\n$4\r\nECHO\r\n$20000\r\n{}\r\n", "x".repeat(20_000));
     let answer = server.answer(large.as_bytes()).await;
     assert!(answer.contains("an argument has a length of 20000; 0 to 16384 are possible"));
@@ -113,7 +114,8 @@ async fn b95_logins_are_compared_byte_by_byte() {
     let server = Server::with(settings).await;
     for (user, password, is_right) in [
         (&b"dav\xc3\xa9"[..], &b"s3cr\xc3\xa9t"[..], true),
-        // The values are the same texts in Latin-1, and other bytes that are not UTF-8.
+        // These logins are wrong: they contain the right texts in Latin-1, or other bytes that are
+        // not UTF-8.
         (b"dav\xe9", b"s3cr\xc3\xa9t", false),
         (b"dav\xc3\xa9", b"s3cr\xe9t", false),
         (b"dav\xc3\xa9", b"s3cr\xc3\xa9t\xff", false),

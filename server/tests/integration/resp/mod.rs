@@ -1,4 +1,4 @@
-//! The protocol of Redis over sockets.
+//! Tests the protocol of Redis over sockets.
 
 mod bounds;
 mod clients;
@@ -65,7 +65,7 @@ impl Server {
         stream
     }
 
-    /// Sends bytes, and returns the answer until the end of the connection.
+    /// Sends bytes on a new connection. Returns the answer until the end of the connection.
     async fn answer(&self, bytes: &[u8]) -> String {
         let mut stream = self.stream().await;
         // The server can answer and close the connection before it has read all bytes.
@@ -85,8 +85,8 @@ impl Server {
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
-    // Bytes that are sent to a closed socket can end the connection with a reset instead of an end
-    // of file.
+    // If the server closed the socket before it received all bytes, the connection can end with a
+    // reset.
     let _ = tokio::time::timeout(Duration::from_secs(60), read).await.unwrap();
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -97,13 +97,14 @@ fn with_login() -> RespSettings {
     settings
 }
 
-/// Sends a command, and returns its reply as a text in one line.
+/// Sends a command whose arguments are separated by spaces. Returns its reply as a text in one
+/// line.
 async fn ask(client: &mut Client, line: &str) -> String {
     let words: Vec<&str> = line.split(' ').map(|word| word.trim_matches('\'')).collect();
     show(&client.call(&words).await.unwrap())
 }
 
-/// Sends a command whose arguments can contain spaces, and returns its reply as a text.
+/// Sends a command whose arguments can contain spaces. Returns its reply as a text in one line.
 async fn call(client: &mut Client, arguments: &[&str]) -> String {
     show(&client.call(arguments).await.unwrap())
 }

@@ -62,7 +62,7 @@ async fn a_block_lasts_as_long_as_it_says_and_can_be_lifted() {
     assert!(call(client, &["TG.ACQUIRE", "bob", policy]).await.starts_with("[0 1500 "));
     call(client, &["TG.BLOCK", "bob", policy, "EX", "0"]).await;
     assert!(call(client, &["TG.ACQUIRE", "bob", policy]).await.starts_with("[1 0 "));
-    // The subjects of CL.THROTTLE can be blocked too.
+    // `TG.BLOCK` can also block a key of `CL.THROTTLE`, whose policies have the name `throttle`.
     call(client, &["TG.BLOCK", "k", "throttle: gcra 1/60s", "EX", "90"]).await;
     assert_eq!(ask(client, "CL.THROTTLE k 0 1 60").await, "[1 1 0 90 90]");
 }
@@ -114,7 +114,7 @@ async fn the_charges_of_a_hold_can_be_sent_again_with_their_costs() {
         let answer = call(client, &cancel).await;
         assert!(answer.starts_with("[1 0 [allowed 100 100 0 0 60] "), "{answer}");
     }
-    // A check-only charge needs no cost, but any other charge does.
+    // A settlement must contain the actual cost of each charge, except for check-only charges.
     let settle = ["TG.SETTLE", "a", tokens, "COST", "0", "AND", "a", requests, "CHECK", "ID", "x"];
     let answer = call(client, &settle).await;
     assert!(answer.starts_with("[1 0 [allowed 100 100 0 0 60] "), "{answer}");
@@ -214,7 +214,7 @@ async fn b95_keys_tenants_and_ids_may_be_any_bytes_and_other_arguments_are_refus
     for (key, tenant) in [
         (&b"dave\xff"[..], &b"t"[..]),
         (b"dave\xfe", b"t"),
-        // The values contain the replacement character of lossy decoders, and a lone surrogate.
+        // The character U+FFFD, which lossy decoders write for invalid bytes, and a lone surrogate.
         (b"dave\xef\xbf\xbd", b"t"),
         (b"dave\xed\xa0\x80", b"t"),
         (b"dave\xff", b"t\xff"),
@@ -308,7 +308,8 @@ async fn what_is_wrong_with_a_command_is_said() {
         let answer = call(client, command).await;
         assert!(answer.starts_with("-ERR ") && answer.contains(why), "{command:?}: {answer}");
     }
-    // Quoted text does not end the line.
+    // The error quotes the policy and escapes its line break, so that the next line cannot look
+    // like a reply.
     let answer = call(client, &["TG.ACQUIRE", "k", "x\r\n+OK\r\n"]).await;
     assert!(answer.starts_with("-ERR invalid-call: "), "{answer}");
     assert!(!answer.contains(char::is_control), "{answer:?}");

@@ -1,4 +1,4 @@
-//! The batches in which the store receives the commands of a pipeline.
+//! Tests the batches in which the server sends the commands of a pipeline to the store.
 
 use std::sync::Mutex;
 
@@ -7,8 +7,8 @@ use tidegate_core::{Answer, Call, Decision, Error, StoreExt};
 
 use super::*;
 
-/// A layer that records the number of calls in each batch. With `MAY_WAIT`, its store is one that
-/// does not answer immediately.
+/// A layer that records the number of calls in each batch. With `MAY_WAIT`, the server assumes that
+/// the store does not answer immediately.
 #[derive(Debug, Default)]
 struct Batches<const MAY_WAIT: bool>(Mutex<Vec<usize>>);
 
@@ -30,8 +30,8 @@ impl<S: Store, const MAY_WAIT: bool> Layer<S> for Batches<MAY_WAIT> {
     }
 }
 
-/// Sends a pipeline of 256 commands on one connection, and then a command on another connection.
-/// Returns the sizes of the batches in their order.
+/// Sends 256 commands on one connection, and then one command on another connection. Returns the
+/// sizes of the batches.
 async fn batches_of_two_connections<const MAY_WAIT: bool>() -> Vec<usize> {
     let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
     let inner = MemoryStore::builder().clock(clock.clone()).build();
@@ -50,15 +50,14 @@ async fn batches_of_two_connections<const MAY_WAIT: bool>() -> Vec<usize> {
     batches.clone()
 }
 
-/// A pipeline that arrives in one part needs one round trip to the store. If the server read it in
-/// smaller turns, it would need more.
+/// Checks that a pipeline that arrives in one part needs only one round trip to the store.
 #[tokio::test]
 async fn a_pipeline_of_256_commands_is_one_batch() {
     assert_eq!(batches_of_two_connections::<true>().await, [256, 1]);
 }
 
-/// If the store is the memory of the server, the connections have turns of 4 commands. So a client
-/// with one command need not wait for the whole pipeline of another client.
+/// Checks that with a memory store, the server decides at most 4 commands of a connection per turn.
+/// So a client with one command does not wait for a long pipeline of another client.
 #[tokio::test]
 async fn a_long_pipeline_delays_another_connection_by_one_turn_only() {
     let batches = batches_of_two_connections::<false>().await;

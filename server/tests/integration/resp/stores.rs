@@ -12,8 +12,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use super::*;
 use crate::scene::block_on;
 
-/// The policies refill nothing during a test. Therefore the few milliseconds between the two
-/// servers affect only times in replies.
+/// The policies refill almost nothing during a test, so that only times in the replies of the two
+/// servers can differ.
 const POLICIES: [&str; 6] = [
     "fixed-window 5/365d anchored",
     "sliding-log 4/365d block 30d",
@@ -23,12 +23,12 @@ const POLICIES: [&str; 6] = [
     "gcra 2/3650d burst 4",
 ];
 
-/// The policies without buckets. A bucket refills a fraction immediately, so that a later refund is
-/// one unit lower.
+/// The policies without buckets. A bucket refills fractions of tokens all the time, so a refund
+/// some milliseconds later could be one token less.
 const WITHOUT_BUCKETS: &[&str] = POLICIES.split_at(4).0;
 
-/// A number from this value on is a time in milliseconds or seconds. Such times can differ by up to
-/// a minute.
+/// The smallest number in a reply that is a time, in milliseconds or seconds. The times of the two
+/// servers can differ by up to a minute.
 const TIMES: u64 = 1_000;
 const MAX_DIFFERENCE: u64 = 60_000;
 
@@ -94,7 +94,7 @@ fn encode(command: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the replies of a server to all commands. Each reply is a list of its lines.
+/// Returns the replies of a server to all commands, each as a list of its lines.
 async fn replies(
     store: Arc<dyn Store>,
     commands: &[Vec<String>],

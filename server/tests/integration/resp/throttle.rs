@@ -22,7 +22,7 @@ async fn the_cases_of_redis_cell() {
     let server = Server::start().await;
     let mut client = server.client().await;
     // Each case has the milliseconds since the previous case, the quantity and the reply. The test
-    // of redis-cell itself has 3.9 s where the reply here is 4 s.
+    // of redis-cell expects a time of 3.9 s, which the reply rounds up to 4 s.
     for (millis, quantity, expected) in [
         (0, 6, "[1 5 5 -1 0]"),
         (0, 1, "[0 5 4 -1 1]"),
@@ -50,9 +50,9 @@ async fn the_cases_of_redis_cell() {
 async fn the_cases_of_throttlecrab() {
     let server = Server::start().await;
     let mut client = server.client().await;
-    // The limit is `max_burst`, the first number is 1 if the call is admitted, and the wait is
-    // last. `reset_after` is the time until the whole limit is available again. In throttlecrab, it
-    // is up to a burst later.
+    // A reply has 1 if the call is admitted, `max_burst`, the remaining amount, `reset_after` and
+    // the wait. `reset_after` is the time until the whole limit is available. In throttlecrab, this
+    // time is longer by up to the time of a burst.
     for (arguments, expected) in [
         ("test_key 10 100 60", "[1 10 9 1 0]"),
         ("test_key2 10 100 60 5", "[1 10 5 3 0]"),
@@ -62,7 +62,8 @@ async fn the_cases_of_throttlecrab() {
         ("exhaustion_test 3 100 60", "[0 3 0 2 1]"),
         ("dynamic_limit_key 10 100 60", "[1 10 9 1 0]"),
         ("dynamic_limit_key 5 100 60", "[1 5 3 2 0]"),
-        // throttlecrab returns a wait, but refuses the call again after this wait.
+        // The quantity exceeds the limit, so no wait helps, and the server returns -1. throttlecrab
+        // returns a wait nevertheless.
         ("large_quantity_key 10 100 60 15", "[0 10 10 0 -1]"),
     ] {
         assert_eq!(
@@ -78,7 +79,7 @@ async fn b67_a_wait_is_rounded_up_also_by_less_than_a_millisecond() {
     let server = Server::start().await;
     let mut client = server.client().await;
     assert_eq!(ask(&mut client, "CL.THROTTLE k 0 1 2").await, "[0 1 0 -1 2]");
-    // redis-cell returns 1 s although 1.0004 s remain.
+    // The exact wait is now 1.0004 s. redis-cell would return 1 s, but the server rounds up to 2 s.
     server.clock.advance(Duration::from_micros(999_600));
     assert_eq!(ask(&mut client, "CL.THROTTLE k 0 1 2").await, "[1 1 0 2 2]");
     server.advance(1_000);
@@ -116,7 +117,7 @@ async fn numbers_that_are_not_possible_are_errors_with_their_bounds() {
         let answer = ask(&mut client, line).await;
         assert!(answer.starts_with("-ERR ") && answer.contains(why), "{line}: {answer}");
     }
-    // The maximum quantity is not an error, but it is never admitted.
+    // The maximum quantity is valid, but it exceeds the limit, so the call is refused.
     assert_eq!(ask(&mut client, "CL.THROTTLE k 1 1 1 9223372036854775807").await, "[1 2 2 -1 0]");
     assert_eq!(ask(&mut client, "CL.THROTTLE k 1 1 1").await, "[0 2 1 -1 1]");
 }
@@ -137,7 +138,8 @@ async fn keys_are_any_bytes() {
 #[tokio::test]
 async fn a_pipeline_is_answered_in_order_however_it_is_cut() {
     let server = Server::start().await;
-    // The commands exceed one batch, use two keys, and include commands that are not calls.
+    // The pipeline exceeds one batch, uses two keys, and contains commands that are not calls, such
+    // as `ECHO`.
     let (mut sent, mut expected) = (Vec::new(), String::new());
     for index in 0..1_000_i64 {
         sent.extend(format!("CL.THROTTLE k{} 499 1 3600\r\n", index % 2).bytes());
@@ -192,8 +194,8 @@ async fn connections_share_one_exact_count() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// The replies contain the decisions of the core with times in whole seconds. After the
-    /// returned wait, a call without concurrent calls is admitted.
+    /// Checks that the replies are the decisions of the core, with times in whole seconds. After
+    /// the returned wait, the same call is admitted if there was no other call.
     #[test]
     fn replies_are_the_decisions_of_the_core(
         burst in 0_u64..6, count in 1_u64..8, period in 1_u64..20,

@@ -1,5 +1,5 @@
-//! The commands `MULTI`, `EXEC` and `DISCARD`. They behave as in Redis, and nothing is charged
-//! before `EXEC`.
+//! Tests `MULTI`, `EXEC` and `DISCARD`. They behave as in Redis, and nothing is charged before
+//! `EXEC`.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use proptest::collection::vec;
@@ -57,7 +57,7 @@ async fn b98_a_command_that_cannot_be_queued_aborts_the_transaction_uncharged() 
         (&["CL.THROTTLE", "k", "x", "1", "1"], "-ERR invalid-call: max_burst is 'x'"),
         (&["TG.ACQUIRE", "k", "leaky 1/s"], "-ERR invalid-call: "),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "COST", "x"], "-ERR invalid-call: COST is 'x'"),
-        // Errors that a store reports before it decides.
+        // A store refuses these calls as invalid before it decides them.
         (&["TG.ACQUIRE", "k", "gcra 1/s", "MIN", "2"], "-ERR invalid-call: "),
         (&["TG.ACQUIRE", "k", "a: gcra 1/s", "AND", "k", "a: gcra 2/s"], "-ERR invalid-call: "),
         (&["CLIENT", "KILL", "x"], "-ERR unknown subcommand"),
@@ -133,7 +133,7 @@ async fn transactions_of_connections_are_separate() {
     assert_eq!(call(one, &ACQUIRE).await, "QUEUED");
     assert_eq!(ask(two, "NOTHING").await, "-ERR unknown command 'NOTHING'");
     assert_eq!(call(two, &ACQUIRE).await, "QUEUED");
-    // A third connection is not in a transaction.
+    // This connection is not in a transaction.
     assert_eq!(
         call(&mut server.client().await, &ACQUIRE).await,
         "[1 0 [allowed 10 9 0 3600000 1]]"
@@ -217,7 +217,8 @@ async fn a_transaction_is_bounded_in_commands_and_bytes() {
     assert!(answer.ends_with(end), "{}", &answer[answer.len() - 300..]);
     let answer = server.answer(format!("MULTI\r\n{pings}EXEC\r\nQUIT\r\n").as_bytes()).await;
     assert_eq!(answer.matches("+PONG\r\n").count(), MAX_QUEUED_COMMANDS);
-    // Arguments count with the memory of their handles.
+    // Each argument counts with its bytes and 32 bytes of overhead. Therefore many empty arguments
+    // exceed the bound too.
     let echo = format!("*2\r\n$4\r\nECHO\r\n$1000000\r\n{}\r\n", "x".repeat(1_000_000));
     let empty = format!("*1024\r\n$4\r\nPING\r\n{}", "$0\r\n\r\n".repeat(1_023));
     for (command, fitting) in [(echo, 4), (empty, MAX_QUEUED_BYTES / (1_024 * 32 + 4))] {
@@ -289,8 +290,8 @@ fn line() -> impl Strategy<Value = &'static str> {
     ])
 }
 
-/// Generates complete, open and missing transactions. None of them contains `MULTI`, because the
-/// reply of Redis to a nested `MULTI` depends on its version.
+/// Generates lines with complete, unfinished and missing transactions. No transaction contains a
+/// valid `MULTI`, because the reply of Redis depends on its version.
 fn lines() -> impl Strategy<Value = Vec<&'static str>> {
     let end = select(vec!["EXEC", "EXEC", "EXEC", "DISCARD", "RESET"]);
     let transaction = (vec(line(), 0..6), end).prop_map(|(mut lines, end)| {
@@ -314,8 +315,8 @@ fn lines() -> impl Strategy<Value = Vec<&'static str>> {
     })
 }
 
-/// Returns the lines of an answer without the texts of errors, the name and the version of the
-/// server, and the ids of clients.
+/// Returns the lines of an answer, without the parts that differ between servers: texts of errors,
+/// name, version, and ids of clients.
 fn normalized(answer: &str) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut hidden = 0;

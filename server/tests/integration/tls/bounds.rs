@@ -1,14 +1,13 @@
-//! Clients that are slow, clients that do not encrypt, and many clients.
+//! Tests slow clients, clients that do not encrypt, and many clients.
 
 use super::*;
 
-/// Opens a connection on which nothing is sent.
 async fn silent(address: SocketAddr) -> TcpStream {
     TcpStream::connect(address).await.unwrap()
 }
 
-/// Returns `true` if the server closes a connection within the time limit. Any bytes before the end
-/// are ignored.
+/// Returns `true` if the server closes a connection within the time limit, with or without an
+/// answer.
 async fn ends(mut stream: TcpStream) -> bool {
     let mut rest = Vec::new();
     timeout(PATIENCE, stream.read_to_end(&mut rest)).await.is_ok()
@@ -19,13 +18,13 @@ async fn slow_handshakes_delay_no_other_client_and_end() {
     let root = Root::new();
     let files = Files::issued(&root.issue("localhost"), "");
     let mut tls = settings(&files);
-    // The timeout is longer than the test, so that these connections stay open.
+    // The timeout is longer than the test, so that the slow connections stay open.
     tls.handshake_timeout = PATIENCE * 60;
     let server = Server::start(tls.clone()).await;
     let mut slow = vec![];
     for _ in 0..50 {
         let mut stream = silent(server.address).await;
-        // The bytes are the start of a handshake record.
+        // These bytes are the start of a TLS handshake record.
         stream.write_all(&[22, 3, 1]).await.unwrap();
         slow.push(stream);
     }
@@ -47,7 +46,7 @@ async fn bytes_do_not_prolong_a_handshake() {
     tls.handshake_timeout = Duration::from_millis(100);
     let server = Server::start(tls).await;
     let mut stream = silent(server.address).await;
-    // The record has 16 KiB, and is sent byte by byte.
+    // The client sends a handshake record of 16 KiB byte by byte.
     let record = [&[22, 3, 1, 0x40, 0][..], &[0; 16 << 10]].concat();
     let mut sent = 0;
     while sent < record.len() && stream.write_all(&record[sent..=sent]).await.is_ok() {
@@ -99,7 +98,7 @@ async fn handshakes_count_as_connections_and_give_their_places_back() {
     let mut first = RateLimitServiceClient::new(first);
     call(&mut first).await.unwrap();
     let slow = silent(server.address).await;
-    // The connection is accepted after the slow one. No place is free for it.
+    // The server allows two connections, so it refuses a third one.
     assert!(ends(silent(server.address).await).await);
     assert!(server.call(root.client(None)).await.is_err());
     call(&mut first).await.unwrap();

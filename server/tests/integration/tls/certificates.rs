@@ -1,4 +1,4 @@
-//! Root certificates, and certificates that are signed by them.
+//! Creates root certificates, and certificates that the roots sign.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,13 +25,14 @@ impl Root {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // All roots have the same name. They differ only in their keys.
+        // All roots have the same name and differ only in their keys.
         params.distinguished_name.push(DnType::CommonName, "root");
         let key = KeyPair::generate().unwrap();
         Self { certificate: params.self_signed(&key).unwrap(), issuer: Issuer::new(params, key) }
     }
 
-    /// Returns an intermediate authority that this root has signed, and its certificate.
+    /// Creates an intermediate authority that this root has signed. Also returns its certificate
+    /// (PEM).
     pub(crate) fn intermediate(&self) -> (Self, String) {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -94,8 +95,8 @@ impl Issued {
     }
 }
 
-/// A directory like a mounted Kubernetes Secret. The files are links into `..data`, which is a link
-/// that is swapped.
+/// A directory like a mounted Kubernetes Secret: the files are links into `..data`, which is a link
+/// to a folder. A swap points `..data` to another folder.
 pub(crate) struct Files {
     directory: tempfile::TempDir,
 }

@@ -24,8 +24,7 @@ async fn a_client_that_does_not_trust_the_root_refuses() {
     assert!(error.message().contains("InvalidCertificate"), "{error}");
 }
 
-/// Creates different roots for the server and for the clients, so that neither can replace the
-/// other.
+/// Creates one root for the server and another root for clients, so that no certificate fits both.
 fn two_roots() -> (Root, Root, Files) {
     let (root, clients) = (Root::new(), Root::new());
     let files = Files::issued(&root.issue("localhost"), &clients.pem());

@@ -1,4 +1,4 @@
-//! Invalid files, and the messages about them.
+//! Tests invalid files, and the messages about them.
 
 use std::fs;
 
@@ -86,7 +86,7 @@ async fn a_certificate_that_has_expired_is_used_with_a_warning() {
 
 #[test]
 fn keys_of_all_usual_forms_are_read() {
-    // `openssl ecparam -genkey` and `openssl genrsa -traditional` write keys in this form.
+    // The three commands write private keys in different formats.
     let directory = tempfile::tempdir().unwrap();
     for make in [
         "openssl ecparam -name prime256v1 -genkey -out key",

@@ -1,4 +1,4 @@
-//! A flood of incomplete handshakes that takes all places of the server.
+//! Tests a flood of incomplete handshakes that use all connections of the server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,8 +9,8 @@ use super::*;
 use crate::hostile::many::{TURN, memory_of, places};
 use crate::program::settings;
 
-/// A bound in bytes above the memory that the server keeps for an incomplete handshake, in a build
-/// without optimizations.
+/// The maximum memory of the server for an incomplete handshake, in bytes, in a build without
+/// optimizations.
 const MAX_HANDSHAKE_BYTES: usize = 100 << 10;
 
 #[tokio::test]
@@ -38,8 +38,8 @@ async fn ten_thousand_handshakes_that_do_not_end_disturb_no_client_and_end_in_ti
         let begun = Arc::clone(&begun);
         slow.spawn(async move {
             let mut stream = TcpStream::connect(address).await.unwrap();
-            // The bytes are the start of a handshake record. If no place is free, the server may
-            // already have closed the connection.
+            // These bytes are the start of a TLS handshake record. The write may fail, because the
+            // server closes connections beyond its maximum.
             let _ = stream.write_all(&[22, 3, 1]).await;
             begun.fetch_add(1, Ordering::Relaxed);
             let mut rest = Vec::new();
@@ -55,7 +55,7 @@ async fn ten_thousand_handshakes_that_do_not_end_disturb_no_client_and_end_in_ti
     println!("{each} bytes for each of {places} handshakes");
     assert!(each < MAX_HANDSHAKE_BYTES, "{each}");
 
-    // All handshakes end, and then their places are free again.
+    // The server ends all handshakes after their timeout. Then it accepts new connections.
     let ended = async { while slow.join_next().await.is_some() {} };
     timeout(PATIENCE * 5, ended).await.unwrap();
     call(&mut kept).await.unwrap();

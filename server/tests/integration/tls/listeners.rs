@@ -1,4 +1,4 @@
-//! JSON and RESP over encrypted connections.
+//! Tests JSON and RESP over encrypted connections.
 
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -63,7 +63,8 @@ async fn json_and_resp_are_served_to_clients_that_may_connect() {
     }
 }
 
-/// TLS buffers bytes that the connection does not accept immediately. The server must flush them.
+/// Checks that the server flushes TLS, which buffers bytes that the connection does not accept
+/// immediately.
 #[tokio::test]
 async fn replies_that_a_client_reads_late_arrive_in_full() {
     let root = Root::new();
@@ -75,7 +76,8 @@ async fn replies_that_a_client_reads_late_arrive_in_full() {
         .with_no_client_auth()
         .with_single_cert(vec![issued.der()], key)
         .unwrap();
-    // The connection accepts less than the whole reply, and TLS buffers the remaining bytes.
+    // The connection accepts 8 KiB, which is less than the whole reply. TLS buffers the remaining
+    // bytes.
     let (ours, theirs) = tokio::io::duplex(8 << 10);
     let served = tokio::spawn(async move {
         let stream = TlsAcceptor::from(Arc::new(config)).accept(theirs).await.unwrap();
@@ -118,7 +120,8 @@ async fn resp_ends_without_waiting_for_handshakes() {
     timeout(PATIENCE, idle.read_exact(&mut pong)).await.unwrap().unwrap();
     let _ = resp.stop.take().unwrap().send(());
     timeout(PATIENCE, &mut resp.task).await.unwrap().unwrap();
-    // An encrypted connection ends with a notice, so `read` does not fail.
+    // The server ends an encrypted connection with `close_notify`, so `read` returns 0 instead of
+    // an error.
     assert_eq!(timeout(PATIENCE, idle.read(&mut pong)).await.unwrap().unwrap(), 0);
     let _ = timeout(PATIENCE, slow.read(&mut pong)).await.unwrap();
 }

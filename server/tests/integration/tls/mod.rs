@@ -1,4 +1,4 @@
-//! Encrypted connections with clients over sockets.
+//! Tests encrypted connections with clients over sockets.
 
 #![cfg(unix)]
 
@@ -41,10 +41,8 @@ use certificates::{Files, Root};
 
 const CONFIG: &str = "domain: d\ndescriptors: [{key: a, policy: gcra 1_000_000/s}]\n";
 
-/// The maximum time for any step. Most tests need milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns settings with the certificate and the key of these files.
 fn settings(files: &Files) -> TlsSettings {
     TlsSettings::new(files.path("tls.crt"), files.path("tls.key"))
 }
@@ -63,7 +61,6 @@ async fn listener(protocol: Protocol, settings: TlsSettings) -> (Listener, Tls, 
     (Listener::encrypted(tcp, tls.clone()), tls, address)
 }
 
-/// A gRPC server.
 struct Server {
     address: SocketAddr,
     tls: Tls,
@@ -86,7 +83,6 @@ impl Server {
         Self { address, tls, stop: Some(stop), task }
     }
 
-    /// Makes one call over a new connection.
     async fn call(&self, client: ClientConfig) -> Result<(), Status> {
         let mut client = RateLimitServiceClient::new(channel(self.address, client).await?);
         call(&mut client).await
@@ -123,13 +119,13 @@ async fn connect(
     timeout(PATIENCE, TlsConnector::from(client.into()).connect(name, tcp)).await?
 }
 
-/// Returns the certificate that a new connection receives.
+/// Returns the certificate that the server sends on a new connection.
 async fn certificate(address: SocketAddr, client: ClientConfig) -> CertificateDer<'static> {
     let stream = connect(address, client).await.unwrap();
     stream.get_ref().1.peer_certificates().unwrap()[0].clone()
 }
 
-/// Sends bytes, and returns the answer until the end of the connection.
+/// Sends bytes on a new encrypted connection. Returns the answer until the end of the connection.
 async fn answer(
     address: SocketAddr,
     client: ClientConfig,
@@ -146,7 +142,6 @@ async fn answer(
     Ok(String::from_utf8(answer).unwrap())
 }
 
-/// Waits until a condition is true.
 async fn until(mut holds: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !holds().await {

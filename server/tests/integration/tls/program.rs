@@ -1,4 +1,5 @@
-//! The program with the variables of envoyproxy/ratelimit, and those of its other ports.
+//! Tests the encrypted ports of the program. The variables of envoyproxy/ratelimit configure gRPC,
+//! and the settings file configures the other ports.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,8 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use super::*;
 use crate::program::{program, settings};
 
-/// Returns the command of the program with these limits and with free ports.
+/// Writes limits to a directory. Returns the command of the program with these limits and free
+/// ports.
 pub(super) fn with_limits(directory: &Path) -> Command {
     fs::write(directory.join("a.yaml"), CONFIG).unwrap();
     let mut program = program();
@@ -19,7 +21,7 @@ pub(super) fn with_limits(directory: &Path) -> Command {
     program
 }
 
-/// Returns the output of a program that fails, which must end with the code 1.
+/// Runs a program that must fail with exit code 1. Returns its standard error.
 pub(super) async fn failure(mut program: Command) -> String {
     let output = timeout(PATIENCE, program.output()).await.unwrap().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -111,7 +113,6 @@ impl Running {
         }
     }
 
-    /// Returns the next line that contains a text.
     async fn says(&mut self, text: &str) -> String {
         loop {
             let line = timeout(PATIENCE, self.errors.next_line()).await.unwrap().unwrap();
@@ -122,8 +123,8 @@ impl Running {
         }
     }
 
-    /// Returns the next line about the certificates of each listener, ordered by the name of the
-    /// listener.
+    /// Waits for one line about certificates for each of the three listeners. Returns the lines in
+    /// the order of the listeners' names.
     async fn says_of_each(&mut self) -> [String; 3] {
         let mut lines = [(); 3].map(|()| String::new());
         for line in &mut lines {
@@ -142,7 +143,8 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
     let (root, clients) = (Root::new(), Root::new());
     let mut program = with_limits(directory.path());
     program.env("GRPC_SERVER_USE_TLS", "true");
-    // Each port has its own files and its own name.
+    // Each port has its own certificate files, and requires client certificates with the name of
+    // the port.
     let names = ["grpc", "http", "resp"];
     let issued = names.map(|_| root.issue("localhost"));
     let files = issued.each_ref().map(|issued| Files::issued(issued, &clients.pem()));

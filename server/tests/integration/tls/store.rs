@@ -1,4 +1,4 @@
-//! Encrypted connections to Redis, configured by the variables of envoyproxy/ratelimit.
+//! Tests encrypted connections to Redis, which the variables of envoyproxy/ratelimit configure.
 
 use tidegate_test_servers::Redis;
 

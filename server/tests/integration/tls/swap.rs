@@ -1,4 +1,4 @@
-//! Certificates that are replaced while the server runs.
+//! Tests certificates that are replaced while the server runs.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use tidegate_server::net::watch::INTERVAL;
 
 use super::*;
 
-/// Follows the files, and collects the reports.
+/// A task that follows the certificate files, and its reports.
 struct Follower {
     reports: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
@@ -29,7 +29,7 @@ impl Follower {
         Self { reports, task }
     }
 
-    /// Waits for reports, and removes and returns them.
+    /// Waits until there are reports, and takes them.
     async fn reports(&self) -> Vec<String> {
         until(async || !self.reports.lock().unwrap().is_empty()).await;
         std::mem::take(&mut *self.reports.lock().unwrap())
@@ -60,10 +60,11 @@ async fn certificates_are_swapped_under_load_and_no_call_fails() {
             tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
                     if index % 2 == 0 {
-                        // One connection makes calls during all swaps.
+                        // Half of the tasks make all calls on one connection, which stays open
+                        // during the swaps.
                         call(&mut kept).await.unwrap();
                     } else {
-                        // A new connection is opened for each call.
+                        // The other tasks open a new connection for each call.
                         let channel = super::channel(address, client.clone()).await.unwrap();
                         call(&mut RateLimitServiceClient::new(channel)).await.unwrap();
                     }
@@ -103,7 +104,7 @@ async fn files_that_are_not_valid_change_nothing_and_are_reported_once() {
         files.swap(certificate_pem, key, "");
         let reports = follower.reports().await;
         assert!(reports.len() == 1 && reports[0].contains(why), "{reports:?}");
-        // Files that are written again with the same contents cause no report, so the next report
+        // The server reports nothing when the same contents are written again, so the next report
         // is about the next swap.
         files.swap(certificate_pem, key, "");
         assert_eq!(certificate(server.address, root.client(None)).await, issued.der());
@@ -163,7 +164,7 @@ async fn files_that_are_written_one_after_the_other_are_loaded_together() {
     let files = Files::issued(&root.issue("localhost"), "");
     let tls = Tls::open(Protocol::Http, settings(&files)).unwrap();
     let follower = Follower::new(&tls);
-    // The sleep ends between two reads.
+    // The server reads the files once per interval, and the test writes between two reads.
     tokio::time::sleep(INTERVAL / 2).await;
     let new = root.issue("localhost");
     for (name, text) in [("tls.crt", &new.certificate), ("tls.key", &new.key)] {

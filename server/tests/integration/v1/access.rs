@@ -1,4 +1,4 @@
-//! Logins, invalid requests and failures of the store.
+//! Tests logins, invalid requests and failures of the store.
 
 use tidegate_core::{ErrorKind, StoreExt};
 use tidegate_server::net::login::Login;
@@ -36,7 +36,7 @@ async fn a_login_is_a_user_and_a_password_or_the_default_users_password_alone() 
         (&default, "s3:cret", 401),
         (&default, "", 401),
         (&named, "Basic YXBwOnMzY3JldA==", 200),
-        // The user of these logins is `default`, and then `ap`.
+        // The users of these two logins are `default` and `ap`. The right user is `app`.
         (&named, "Basic ZGVmYXVsdDpzM2NyZXQ=", 401),
         (&named, "Basic YXA6czNjcmV0", 401),
         (&named, "Bearer s3cret", 401),
@@ -67,7 +67,8 @@ fn b95_a_login_is_compared_byte_by_byte_and_a_wrong_one_is_counted() {
             for (authorization, status) in [
                 (&b"Bearer s3cr\xc3\xa9t"[..], 200),
                 (b"Basic ZGVmYXVsdDpzM2Nyw6l0", 200),
-                // The values are the same password in Latin-1, and other bytes that are not UTF-8.
+                // These logins are wrong: they contain the password in Latin-1, or other bytes that
+                // are not UTF-8.
                 (b"Bearer s3cr\xe9t", 401),
                 (b"Basic ZGVmYXVsdDpzM2Ny6XQ=", 401),
                 (b"Bearer s3cr\xc3\xa9t\xff", 401),
@@ -99,7 +100,8 @@ async fn without_a_login_no_body_is_read() {
     client.send(head).await;
     assert_eq!(client.answer().await.unwrap().status, 401);
     assert_eq!(client.answer().await, None);
-    // Each guess costs a connection, even if the whole request has arrived.
+    // The server closes the connection although the whole request has arrived, so that each guess
+    // costs a connection.
     let mut client = server.client().await;
     assert_eq!(client.call("POST", "/v1/peek", JSON, BODY).await.status, 401);
     assert_eq!(client.answer().await, None);
@@ -119,7 +121,8 @@ async fn a_body_has_to_say_that_it_is_json() {
     for (fields, status) in [
         ("Content-Type: application/json; charset=utf-8\r\n", 200),
         ("Content-Type: Application/JSON\r\n", 200),
-        // A page in a browser can send these types to other sites.
+        // A page in a browser can send some of these types to other sites, so the server refuses
+        // all types except JSON.
         ("Content-Type: text/plain\r\n", 415),
         ("Content-Type: application/x-www-form-urlencoded\r\n", 415),
         ("Content-Type: text/plain; application/json\r\n", 415),
@@ -167,10 +170,10 @@ async fn a_store_that_does_not_decide_is_a_503_or_what_the_settings_say() {
     let degraded = share.post("acquire", body).await;
     assert_eq!((degraded.status, &degraded.json()["degraded"]), (200, &json!("fell-back")));
     assert_eq!(share.post("acquire", body).await.status, 429);
-    // The share of this limit rounds down to 0.
+    // A third of the limit of 2 rounds down to 0, so the server admits nothing.
     let body = r#"{"policy": "fixed-window 2/365d", "subject": "a"}"#;
     assert_eq!(share.post("acquire", body).await.status, 429);
-    // An error of the client is reported regardless of the setting.
+    // An invalid request is an error, regardless of the setting for errors of the store.
     let answer = with(OnStoreError::Allow).await.post("acquire", "{}").await;
     assert_eq!(answer.status, 400);
 }

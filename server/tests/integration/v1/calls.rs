@@ -1,4 +1,4 @@
-//! The effects of calls, and their answers.
+//! Tests the effects of calls, and their answers.
 
 use super::*;
 
@@ -30,7 +30,7 @@ async fn a_call_says_what_remains_and_when_to_come_again() {
     server.advance(1);
     let blocked = server.post("peek", &body).await;
     assert_eq!((blocked.status, blocked.json()["outcome"].clone()), (429, json!("blocked")));
-    // The wait is rounded up to whole seconds.
+    // `Retry-After` is the wait, rounded up to whole seconds.
     assert_eq!(blocked.json()["retry_after_ms"], 3_599_999);
     assert_eq!(blocked.field("retry-after"), Some("3600"));
     assert_eq!(server.ask("reset", json!({"policy": LOGIN, "subject": "alice"})).await.0, 200);
@@ -91,7 +91,7 @@ async fn several_charges_are_all_taken_or_none() {
     assert_eq!(column(&answer, "outcome"), ["allowed", "denied", "allowed"]);
     assert_eq!(column(&answer, "remaining"), [3, 1, 1]);
     assert_eq!(answer["retry_after_ms"], answer["charges"][1]["retry_after_ms"]);
-    // The answer to a list with one charge is a list.
+    // If a request has a list with one charge, its answer has a list too.
     let one = json!({"charges": [{"policy": "a: fixed-window 5/1d", "subject": "x"}]});
     assert_eq!(column(&server.ask("peek", one).await.1, "remaining"), [3]);
     // Another tenant is another subject.
@@ -137,13 +137,13 @@ async fn each_verb_does_what_its_name_says() {
             "{verb} {more}: {answer}"
         );
     }
-    // A charge beyond the limit is not a refusal.
+    // A `charge` beyond the limit is made. It is not a refusal, so its status is 200.
     let answer = server.post("charge", &body_with(json!({"cost": 20})).to_string()).await;
     assert_eq!((answer.status, &answer.json()["outcome"]), (200, &json!("denied")));
     assert!(answer.json()["retry_after_ms"].as_u64() > Some(0));
     assert_eq!((answer.field("retry-after"), answer.field("ratelimit")), (None, None));
     server.ask("reset", body_with(json!({}))).await;
-    // A cost above the limit is never admitted.
+    // A cost above the limit is never admitted, so the answer has no wait.
     let answer = server.post("acquire", &body_with(json!({"cost": 11})).to_string()).await;
     assert_eq!((answer.status, answer.field("retry-after")), (429, None));
     let answer = answer.json();
@@ -188,7 +188,7 @@ async fn the_charges_of_a_hold_can_be_sent_again_with_their_costs() {
     let by_id = json!({"charges": charges, "id": "x"});
     let (status, answer) = server.ask("cancel", by_id.clone()).await;
     assert_eq!((status, &answer["charges"][0]["amount"]), (200, &json!(60)));
-    // A check-only charge needs no cost, but any other charge does.
+    // A settlement must contain the actual cost of each charge, except for check-only charges.
     let (status, answer) = server.ask("settle", by_id.clone()).await;
     let message = "the hold \"x\" has ended: it was cancelled";
     assert_eq!((status, &answer["message"]), (409, &json!(message)));

@@ -16,7 +16,6 @@ use super::*;
 use crate::http::client::request;
 use crate::scene::Scene;
 
-/// Returns all paths of the document with their methods.
 fn routes_described() -> BTreeSet<(String, String)> {
     let document = document();
     let paths = document["paths"].as_object().unwrap().clone();
@@ -60,8 +59,8 @@ fn each_reference_has_what_it_refers_to_and_all_of_that_is_used() {
     assert_eq!(found, known.collect());
 }
 
-/// Returns the example requests of a path. If the document also contains the answer, it is
-/// included.
+/// Returns the example requests of a path: their names, their bodies, and the example answers that
+/// the document has for them.
 fn examples(path: &str) -> Vec<(String, Value, Option<Value>)> {
     let document = document();
     let post = &document["paths"][path]["post"];
@@ -95,7 +94,6 @@ async fn the_examples_are_answered_as_they_say() {
     }
 }
 
-/// Returns a valid value of a field.
 fn sample(field: &str) -> Value {
     match field {
         "policy" => json!("gcra 1/s"),
@@ -107,7 +105,7 @@ fn sample(field: &str) -> Value {
     }
 }
 
-/// Returns the known fields that an error message lists.
+/// Sends a body with an unknown field. Returns the known fields, which the error message lists.
 async fn fields_known(server: &Server, verb: Verb, body: Value) -> BTreeSet<String> {
     let (_, answer) = server.ask(verb.as_str(), body).await;
     let message = answer["message"].as_str().unwrap();
@@ -130,7 +128,7 @@ async fn each_field_of_a_call_is_described_and_no_other() {
         let charge = resolve(&document, &schema["properties"]["charges"]["items"]);
         let charge_fields = fields_known(&server, verb, json!({"charges": [{"nothing": 1}]})).await;
         assert_eq!(described(charge), charge_fields, "{path}");
-        // A request is accepted if and only if it matches the schema.
+        // The server accepts a request if and only if it matches the schema.
         for body in bodies(&call_fields) {
             let is_described = validate(&document, schema, &body, "").is_ok();
             let (status, answer) = server.ask(verb.as_str(), body.clone()).await;
@@ -139,7 +137,8 @@ async fn each_field_of_a_call_is_described_and_no_other() {
     }
 }
 
-/// Returns bodies with all fields except two, and bodies with a few fields.
+/// Returns bodies of two kinds: some have most of the fields, and some have `charges` and few other
+/// fields. Each field is missing in some bodies.
 fn bodies(fields: &BTreeSet<String>) -> Vec<Value> {
     let with = |chosen: &dyn Fn(&str) -> bool| {
         let chosen = fields.iter().filter(|field| chosen(field));
@@ -231,7 +230,7 @@ async fn each_status_of_a_call_occurs() {
     }
 }
 
-/// Returns the example request with a cost that is too large.
+/// Returns the example request. If the verb can be refused, the cost is above the limit.
 fn example_beyond(verb: Verb, example: &Value) -> String {
     let mut body = example.clone();
     if verb == Verb::Hold {

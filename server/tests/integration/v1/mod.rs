@@ -1,4 +1,4 @@
-//! Calls as plain JSON over HTTP.
+//! Tests calls as plain JSON over HTTP.
 
 mod access;
 mod calls;
@@ -51,7 +51,8 @@ impl Server {
         Client::connect(self.address).await
     }
 
-    /// Posts a body, and returns the answer. Fails if the document does not describe the answer.
+    /// Posts a body to the route of a verb, and returns the answer. Fails if the OpenAPI document
+    /// does not describe the answer.
     async fn post(&self, verb: &str, body: &str) -> Answer {
         self.post_with(verb, JSON, body).await
     }
@@ -73,7 +74,6 @@ impl Server {
     }
 }
 
-/// Returns the document that describes the routes.
 fn document() -> Value {
     serde_json::from_str(OPENAPI).unwrap()
 }

@@ -1,19 +1,19 @@
-//! Checks answers against the schemas of the document. Only the keywords of JSON Schema that the
-//! document uses are supported.
+//! Checks answers against the schemas of the OpenAPI document. Only the keywords of JSON Schema
+//! that the document uses are supported.
 
 use serde_json::{Map, Value};
 
 use super::document;
 use crate::http::client::Answer;
 
-/// Fails unless the document describes this answer of a route.
+/// Checks that the OpenAPI document describes this answer of a route.
 pub(crate) fn check(path: &str, method: &str, answer: &Answer) {
     let document = document();
     let responses = &document["paths"][path][method]["responses"];
     let response = resolve(&document, &responses[answer.status.to_string()]);
     assert!(response.is_object(), "{method} {path}: {} is not described", answer.status);
     for (name, _) in response["headers"].as_object().into_iter().flatten() {
-        // `Retry-After` is missing if waiting does not help.
+        // `Retry-After` is missing in an answer if waiting does not help.
         let is_optional = name == "Retry-After" || answer.body.contains("failed-");
         let given = answer.field(&name.to_ascii_lowercase());
         assert!(given.is_some() || is_optional, "{path}: {name} is missing");
@@ -29,7 +29,8 @@ pub(crate) fn check(path: &str, method: &str, answer: &Answer) {
     }
 }
 
-/// Resolves a reference within the document.
+/// Returns the part of the OpenAPI document to which a `$ref` refers, or the value itself if it has
+/// no `$ref`.
 pub(crate) fn resolve<'v>(document: &'v Value, value: &'v Value) -> &'v Value {
     match value["$ref"].as_str() {
         Some(reference) => document.pointer(reference.strip_prefix('#').unwrap()).unwrap(),
@@ -37,7 +38,8 @@ pub(crate) fn resolve<'v>(document: &'v Value, value: &'v Value) -> &'v Value {
     }
 }
 
-/// Validates a value by a schema. Keywords that are not listed below are ignored.
+/// Checks that a value matches a JSON schema. Ignores all keywords that this function does not
+/// name.
 pub(crate) fn validate(
     document: &Value,
     schema: &Value,

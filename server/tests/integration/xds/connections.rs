@@ -1,4 +1,5 @@
-//! Management servers that are unavailable, flap, are silent, or send invalid messages.
+//! Tests management servers that are unavailable, close each stream, are silent, or send invalid
+//! messages.
 
 use std::time::Instant;
 
@@ -48,7 +49,8 @@ async fn a_server_that_accepts_and_ends_at_once_is_asked_after_longer_and_longer
     for (round, wait) in [100, 200, 400, 400].into_iter().enumerate() {
         let (peer, _) = server.stream().await;
         match round {
-            // The stream ends without an error, and then with an error.
+            // In the first round, the stream ends without an error. In the second round, it ends
+            // with an error.
             0 => {}
             1 => peer.responses.send(Err(Status::unavailable("busy\n"))).unwrap(),
             // A refused response does not reset the wait.
@@ -64,7 +66,7 @@ async fn a_server_that_accepts_and_ends_at_once_is_asked_after_longer_and_longer
     }
     assert!(start.elapsed() >= Duration::from_millis(700), "{:?}", start.elapsed());
 
-    // Valid limits reset the wait, so the next wait is the first one.
+    // Valid limits reset the wait between connections to its initial value of 100 ms.
     let (mut peer, _) = server.stream().await;
     peer.send("1", "n1", &[per_day(1)]);
     peer.accepted("1", "n1").await;
@@ -84,7 +86,7 @@ async fn a_server_that_sends_what_it_was_refused_again_and_again_is_read_slowly(
     peer.send("1", "n0", &[per_day(1)]);
     peer.accepted("1", "n0").await;
     let start = Instant::now();
-    // The pauses between the responses are 100, 200, 400 and 800 ms.
+    // The client pauses for 100, 200, 400 and 800 ms between these invalid responses.
     for round in 1..=5 {
         let nonce = format!("n{round}");
         peer.send("2", &nonce, &[bad()]);
@@ -92,8 +94,8 @@ async fn a_server_that_sends_what_it_was_refused_again_and_again_is_read_slowly(
     }
     assert!(start.elapsed() >= Duration::from_millis(1_500), "{:?}", start.elapsed());
     assert_eq!(client.limit().await, "1/DAY");
-    // Valid limits are in force after the pause. Then the pauses are short again. The shortest of
-    // five is measured, because the machine may be busy.
+    // Valid limits make the next pause short again. The test uses the shortest of five pauses,
+    // because the machine may be busy.
     let mut shortest = Duration::MAX;
     for n in 1..=5 {
         peer.send("3", "good", &[per_day(n)]);
@@ -150,7 +152,7 @@ fn a_server_that_accepts_and_never_responds_is_asked_again() {
     let is_connected = || handle.render().contains("tidegate_server_xds_connected 1\n");
     metrics::with_local_recorder(&recorder, || {
         block_on(async {
-            // The server does not speak HTTP/2.
+            // This server accepts connections, but does not speak HTTP/2.
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut settings = settings(listener.local_addr().unwrap());
             settings.response_timeout = Duration::from_millis(50);
@@ -162,7 +164,7 @@ fn a_server_that_accepts_and_never_responds_is_asked_again() {
             }
             drop((client, listener));
 
-            // The server speaks HTTP/2, but does not respond on the stream.
+            // This server speaks HTTP/2, but does not respond on the stream.
             let mut server = Management::start().await;
             let mut settings = server.settings();
             settings.response_timeout = Duration::from_millis(200);
@@ -175,7 +177,7 @@ fn a_server_that_accepts_and_never_responds_is_asked_again() {
             peer.send("1", "n1", &[per_day(1)]);
             peer.accepted("1", "n1").await;
             assert!(is_connected());
-            // After the first response, the server may stay silent.
+            // After its first response, the management server may stay silent.
             tokio::time::sleep(Duration::from_millis(400)).await;
             assert!(is_connected() && server.streams.try_recv().is_err());
         });
@@ -189,8 +191,8 @@ async fn a_silent_server_is_waited_for() {
     let (mut peer, _) = server.stream().await;
     assert!(matches!(client.event().await, Event::Connected));
     assert!(!client.service.has_limits());
-    // The test waits four times as long as the wait between connections. No further connection is
-    // opened.
+    // The test waits four times as long as the client waits between connections. The client must
+    // not open a further connection.
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert!(server.streams.try_recv().is_err());
     peer.send("1", "n1", &[per_day(1)]);
@@ -200,11 +202,11 @@ async fn a_silent_server_is_waited_for() {
 
 #[tokio::test]
 async fn what_is_no_server_of_grpc_is_an_error_and_asked_again() {
-    // The server closes the connection, answers in HTTP/1, or does not have the service.
+    // This server closes each connection, the second one after an answer in HTTP/1. At the end of
+    // the test, no server listens any more.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut client = Client::start(settings(listener.local_addr().unwrap()));
     for answer in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n", b""] {
-        // Each attempt has one connection and one wait.
         let (mut stream, _) = within(listener.accept()).await.unwrap();
         let _ = stream.write_all(answer).await;
         drop(stream);

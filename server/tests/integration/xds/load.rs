@@ -1,4 +1,4 @@
-//! Limits that change while requests are decided.
+//! Tests limits that change while the server decides requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,12 +11,12 @@ async fn no_request_fails_while_snapshots_change_and_streams_end() {
     let mut server = Management::start().await;
     let client = Client::start(server.settings());
     let (mut peer, _) = server.stream().await;
-    // The limit of a snapshot is its number plus a million, so that no request is refused.
+    // The limit of snapshot `n` is 1,000,000 + n, so that no request is refused and each answer
+    // shows its snapshot.
     let snapshot = |n: u32| per_day(1_000_000 + n);
     peer.send("0", "n0", &[snapshot(0)]);
     peer.accepted("0", "n0").await;
 
-    // The number of the last accepted snapshot.
     let accepted = Arc::new(AtomicU64::new(0));
     let ends = Arc::new(AtomicBool::new(false));
     let requests: Vec<_> = (0..4)

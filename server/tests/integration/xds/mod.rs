@@ -1,4 +1,5 @@
-//! Limits from a management server in this process. The tests control the server step by step.
+//! Tests limits from a management server in the process of the tests, which controls the server
+//! step by step.
 
 mod connections;
 mod load;
@@ -42,7 +43,6 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::scene::{START, descriptor, limit, request};
 
-/// The maximum time for any step. Most tests need milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
@@ -52,14 +52,13 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
 type Sent = Result<DiscoveryResponse, Status>;
 type Responses = Pin<Box<dyn futures_util::Stream<Item = Sent> + Send>>;
 
-/// A management server.
 struct Management {
     address: SocketAddr,
     streams: mpsc::UnboundedReceiver<Peer>,
     task: JoinHandle<()>,
 }
 
-/// A stream of the client, from the view of the management server.
+/// The management server's end of a stream from a client.
 struct Peer {
     requests: Streaming<DiscoveryRequest>,
     responses: mpsc::UnboundedSender<Sent>,
@@ -122,7 +121,8 @@ impl Management {
         settings(self.address)
     }
 
-    /// Returns the next stream and its subscription.
+    /// Waits for the next stream of a client. Returns the stream and its first request, which is a
+    /// subscription.
     async fn stream(&mut self) -> (Peer, DiscoveryRequest) {
         let mut peer = within(self.streams.recv()).await.unwrap();
         let request = peer.request().await;
@@ -151,7 +151,7 @@ impl Peer {
     }
 
     /// Returns the client's answer to a response: the version in force, the nonce, and the error if
-    /// the response was refused.
+    /// the client refused the response.
     async fn answer(&mut self) -> (String, String, Option<String>) {
         let request = self.request().await;
         assert_eq!(request.type_url, TYPE_URL);
@@ -170,7 +170,7 @@ impl Peer {
     }
 }
 
-/// A server whose limits are received from a management server.
+/// A rate-limit service that receives its limits from a management server.
 struct Client {
     service: Arc<Service>,
     clock: ManualClock,
@@ -200,7 +200,8 @@ impl Client {
         within(self.events.recv()).await.unwrap()
     }
 
-    /// Returns the reason and the wait of the next disconnection.
+    /// Waits until the client is disconnected. Returns the reason, and the wait before the next
+    /// connection.
     async fn disconnected(&mut self) -> (String, Duration) {
         loop {
             if let Event::Disconnected { reason, retry_in } = self.event().await {
@@ -209,7 +210,7 @@ impl Client {
         }
     }
 
-    /// Returns the limit of an entry `a` in the domain `d`; empty if there is none.
+    /// Returns the limit of an entry `a` in the domain `d`, or an empty text if there is no limit.
     async fn limit(&self) -> String {
         let request = request("d", vec![descriptor(&[("a", "")])]);
         limit(&self.service.should_rate_limit(&request).await.unwrap().statuses[0])
@@ -228,7 +229,7 @@ fn decider(behaviour: Behaviour) -> (Decider, ManualClock) {
     (Decider::new(Arc::new(store), behaviour), clock)
 }
 
-/// Returns settings with which failed connections are retried soon.
+/// Returns settings with a wait of 100 ms after a failed connection.
 fn settings(address: SocketAddr) -> XdsSettings {
     let mut settings = XdsSettings::new(address.to_string());
     settings.backoff.initial = Duration::from_millis(100);
@@ -268,12 +269,13 @@ fn limited(key: &str, requests_per_unit: u32, unit: i32) -> RateLimitDescriptor 
     }
 }
 
-/// Returns the domain `d` with a limit on entries `a`, for which [`Client::limit`] returns `n/DAY`.
+/// Returns the domain `d` with a limit of `n` per day on entries `a`, which [`Client::limit`] shows
+/// as `n/DAY`.
 fn per_day(n: u32) -> RateLimitConfig {
     config("d", vec![limited("a", n, DAY)])
 }
 
-/// Returns a resource that is not valid.
+/// Returns an invalid resource: the key of its descriptor is empty.
 fn bad() -> RateLimitConfig {
     config("d", vec![limited("", 1, DAY)])
 }

@@ -1,4 +1,4 @@
-//! The program with a management server.
+//! Tests the program with a management server.
 
 use std::process::Output;
 
@@ -10,7 +10,7 @@ const ASK: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a"}]}
 
 fn with(server: &Management) -> tokio::process::Command {
     let mut program = program();
-    // Envoy Gateway starts envoyproxy/ratelimit with these variables.
+    // Envoy Gateway sets these variables when it starts envoyproxy/ratelimit.
     program.env("RUNTIME_ROOT", "/data").env("RUNTIME_SUBDIRECTORY", "ratelimit");
     program.env("CONFIG_TYPE", "GRPC_XDS_SOTW");
     program.env("CONFIG_GRPC_XDS_SERVER_URL", server.address.to_string());

@@ -1,4 +1,4 @@
-//! Random sequences of responses and broken streams.
+//! Tests random sequences of responses and broken streams.
 
 use proptest::prelude::*;
 
@@ -41,7 +41,8 @@ async fn hold(steps: &[Step]) {
     let mut in_force: Option<String> = None;
     let mut version = String::new();
     for (index, step) in steps.iter().enumerate() {
-        // Versions occur again, as they do after a restart of the management server.
+        // The versions repeat after three steps, as they can after a restart of the management
+        // server.
         let (next, nonce) = ((index % 3).to_string(), format!("n{index}"));
         let good = |resources: &[RateLimitConfig]| {
             response(&next, &nonce, resources.iter().map(packed).collect())
@@ -89,7 +90,7 @@ async fn hold(steps: &[Step]) {
             None => assert!(!client.service.has_limits()),
         }
     }
-    // All previous answers have been read, so the next answer is for this response.
+    // The test has read all previous answers, so the next answer belongs to the response `last`.
     peer.send("last", "last", &[per_day(1_000)]);
     peer.accepted("last", "last").await;
 }

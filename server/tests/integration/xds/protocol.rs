@@ -1,4 +1,4 @@
-//! The protocol: subscriptions, acknowledgements, refusals and ignored messages.
+//! Tests the protocol: subscriptions, acknowledgements, refusals and ignored messages.
 
 use tidegate_server::limits::LoadError;
 use tidegate_server::limits::xds::Header;
@@ -30,14 +30,15 @@ async fn a_response_is_answered_by_its_nonce_and_the_version_in_force() {
     let mut server = Management::start().await;
     let mut client = Client::start(server.settings());
     let (mut peer, _) = server.stream().await;
-    // No version is in force yet.
+    // No version is in force yet, so the version in the refusal is empty.
     peer.send("1", "n1", &[bad()]);
     assert_eq!(peer.refused("", "n1").await, BAD);
     peer.send("2", "n2", &[per_day(2)]);
     peer.accepted("2", "n2").await;
     peer.send("3", "n3", &[bad()]);
     assert_eq!(peer.refused("2", "n3").await, BAD);
-    // The version and the nonce occur again.
+    // The management server repeats a version and a nonce with other limits, which the client
+    // loads.
     peer.send("2", "n2", &[per_day(3)]);
     peer.accepted("2", "n2").await;
     assert_eq!(client.limit().await, "3/DAY");
@@ -76,7 +77,7 @@ async fn responses_of_other_types_are_ignored() {
     }
     peer.send("2", "n2", &[bad()]);
     peer.accepted("1", "n1").await;
-    // The version of the other type is not a version of the limits.
+    // The client ignores responses of other types, so their version 9 is not in force.
     peer.refused("1", "n2").await;
     assert_eq!(client.limit().await, "1/DAY");
     assert!(matches!(client.event().await, Event::Connected));
@@ -132,15 +133,15 @@ async fn a_new_stream_begins_with_no_version_of_an_earlier_one() {
     peer.send("1", "n1", &[bad()]);
     peer.refused("", "n1").await;
     drop(peer);
-    // No limits have been received yet.
+    // The client has received no valid limits yet, so it sends an empty version on the new stream.
     let (mut peer, request) = server.stream().await;
     assert_eq!((&*request.version_info, &*request.response_nonce), ("", ""));
     peer.send("5", "n1", &[per_day(1)]);
     peer.accepted("5", "n1").await;
     drop(peer);
-    // A restarted management server counts its versions from 1, and can reach 5 again. The client
-    // must not send an empty version, because go-control-plane without limits would then not
-    // respond.
+    // On a new stream, version 5 would be wrong: a restarted management server counts its versions
+    // from 1, and can use 5 for other limits. An empty version would be wrong too: go-control-plane
+    // without limits would not respond to it.
     for n in 2..=3 {
         let (mut peer, request) = server.stream().await;
         assert_eq!((&*request.version_info, &*request.response_nonce), (EARLIER, ""));
@@ -151,11 +152,11 @@ async fn a_new_stream_begins_with_no_version_of_an_earlier_one() {
         peer.accepted("5", "n2").await;
         assert_eq!(client.limit().await, format!("{n}/DAY"));
     }
-    // The same applies after a stream without responses.
+    // The client sends the version `EARLIER` also after a stream without responses.
     drop(server.stream().await);
     let (mut peer, request) = server.stream().await;
     assert_eq!(request.version_info, EARLIER);
-    // go-control-plane without limits has an empty version.
+    // The version of go-control-plane without limits is empty.
     peer.send("", "n1", &[]);
     peer.accepted("", "n1").await;
     assert_eq!(client.limit().await, "");

@@ -1,4 +1,4 @@
-//! G18: decisions by the limits of snapshots.
+//! Tests decisions by the limits of xDS snapshots (case G18).
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
 use tidegate_core::Store;
@@ -24,7 +24,7 @@ impl Client {
     }
 }
 
-/// Checks the rows of G01 to G05.
+/// Repeats the cases G01 to G05 of `envoy_cases.rs` with limits from a management server.
 async fn decides_as_by_files(client: &Client) {
     let unknown = client.status("foo", &[("hello", "world")]).await;
     assert_eq!((limit(&unknown), unknown.limit_remaining), (String::new(), 0));
@@ -95,7 +95,7 @@ async fn g18_a_changed_snapshot_is_in_force_and_a_bad_one_is_refused_with_its_re
     assert_eq!(client.status("reload", &[("key1", "x")]).await.limit_remaining, 49);
     assert!(is_over(&client.status("reload", &[("block", "foo")]).await));
 
-    // The valid resources are not in force either, because another resource is invalid.
+    // The client does not load the valid resources either, because another resource is invalid.
     changed[0].descriptors[0].rate_limit.as_mut().unwrap().unit = 0;
     changed[2].descriptors.clear();
     peer.send("3", "n3", &changed);

@@ -1,4 +1,4 @@
-//! G19: encrypted connections to a management server.
+//! Tests encrypted connections to a management server (case G19).
 
 use std::path::PathBuf;
 
@@ -15,8 +15,8 @@ use crate::tls::certificates::{Files, Issued, Root};
 
 const NAME: &str = "envoy-gateway";
 
-/// Starts a management server that presents `shown`, and accepts clients whose certificates
-/// `clients` has signed.
+/// Starts a management server with the certificate `shown`. With `clients`, it accepts only clients
+/// whose certificates this root has signed.
 async fn start(shown: &Issued, clients: Option<&Root>) -> Management {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -106,7 +106,7 @@ async fn g19_a_client_shows_its_certificate_as_it_is_on_disk_now() {
     let files = Files::issued(&other.issue("ratelimit"), &root.pem());
     let mut server = start(&root.issue(NAME), Some(&root)).await;
     let mut tls = tls(files.path("ca.crt"), Some(NAME));
-    // The client has no certificate, and then a certificate of another root.
+    // The first client has no certificate. The second one has a certificate of another root.
     assert!(!reason(&server, tls.clone()).await.is_empty());
     tls.identity = Some((files.path("tls.crt"), files.path("tls.key")));
     let mut client = Client::start(settings(&server, tls));
@@ -117,7 +117,8 @@ async fn g19_a_client_shows_its_certificate_as_it_is_on_disk_now() {
     files.swap(&issued.certificate, &issued.key, &root.pem());
     is_served(&mut server, &client, 1).await;
 
-    // Files that become invalid cause an error, and the limits stay in force.
+    // If the certificate files become invalid, the client reports an error, and its limits stay in
+    // force.
     files.swap("", &issued.key, &root.pem());
     drop(server);
     client.disconnected().await;

@@ -1,4 +1,4 @@
-//! Checks that a tree of limits has the same effect as YAML and as messages.
+//! Checks that the same limits have the same effect as YAML and as xDS messages.
 
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value as JsonValue};
@@ -72,8 +72,7 @@ fn values() -> impl Strategy<Value = JsonValue> {
     let leaf = prop_oneof![
         Just(Kind::NullValue(0)),
         any::<bool>().prop_map(Kind::BoolValue),
-        // A whole number is written without a fraction, so that it is the same when it is read
-        // again.
+        // Whole numbers are generated separately, because random fractions are almost never whole.
         prop_oneof![(-99..99).prop_map(f64::from), -1e9..1e9].prop_map(Kind::NumberValue),
         "(|null|1|1\\.5|true|[a-c]{1,3})".prop_map(Kind::StringValue),
     ];
@@ -157,7 +156,7 @@ fn requests() -> impl Strategy<Value = Vec<Vec<Entries>>> {
     prop::collection::vec(prop::collection::vec(entries, 1..3), 1..8)
 }
 
-/// Returns the limits, and the answers to the same requests in each domain.
+/// Sends the same requests to each domain. Returns the domains, the limits and the answers.
 fn outcome(config: Config, requests: &[Vec<Entries>]) -> impl PartialEq + std::fmt::Debug {
     let domains: Vec<String> = config.domains().into_iter().map(str::to_owned).collect();
     let list: Vec<_> = config.list().into_iter().map(|listed| (listed.key, listed.limit)).collect();
@@ -203,7 +202,6 @@ proptest! {
         }
     }
 
-    /// Checks that arbitrary bytes cause no panic.
     #[test]
     fn bytes_are_limits_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(resource) = RateLimitConfig::decode(&*bytes) {
@@ -268,7 +266,8 @@ fn nested(levels: usize) -> RateLimitConfig {
 
 #[test]
 fn depth_and_size_are_bounded_as_those_of_files() {
-    // Each level consists of a list and a map. The file and the limit are maps as well.
+    // The maximum depth is 64 lists and maps. Each level of descriptors is a list and a map, and
+    // the file and the limit are maps too, so 31 levels are possible.
     for (levels, is_possible) in [(31, true), (32, false)] {
         let (file, resource) = (file(&nested(levels)), nested(levels));
         let file = Config::from_files(&[file], SameDomain::Refuse);
@@ -278,11 +277,12 @@ fn depth_and_size_are_bounded_as_those_of_files() {
             assert_eq!(file.message(), resource.message());
         }
     }
-    // The nesting is deeper than protobuf messages may be.
+    // The decoder of Protocol Buffers refuses messages that are nested this deep.
     let bytes = nested(200).encode_to_vec();
     assert!(RateLimitConfig::decode(&*bytes).is_err());
 
-    // The other values are the map, two keys, the domain and the list. Each descriptor is a map.
+    // Each descriptor counts as one value, a map. The resource has five other values: a map, two
+    // keys, the domain and the list.
     for (descriptors, message) in [
         (499_995, "descriptor has empty key"),
         (499_996, "error loading config file: the resource has more than 500000 values"),

@@ -31,8 +31,8 @@ impl ClusterBuilder {
 
     /// Sets the settings of each node.
     ///
-    /// The defaults of a test differ from the defaults of Redis. A node counts as dead after 1 s
-    /// without an answer (`cluster-node-timeout`). If some slots are not served, all other slots
+    /// Two settings of a test node differ from the defaults of Redis. A node counts as dead after 1
+    /// s without an answer (`cluster-node-timeout`). If some slots are not served, all other slots
     /// are still served (`cluster-require-full-coverage`).
     pub fn node(mut self, node: RedisBuilder) -> Self {
         self.node = node;

@@ -7,16 +7,16 @@ use super::view::View;
 use crate::error::Error;
 use crate::wait::eventually;
 
-/// The maximum time of one attempt to fail over. A replica abandons a failover after 5 s, for
-/// example if the same slots failed over a moment ago. The other primaries vote again for the same
+/// The maximum time of one attempt to fail over. A replica abandons an attempt after 5 s, for
+/// example if the same slots failed over a moment ago: the other primaries vote again for these
 /// slots only after two node timeouts.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(6);
 const ATTEMPTS: u8 = 4;
 
 impl Cluster {
-    /// Promotes a replica of the node `number`, as an operator would, without loss of a write.
-    /// Returns the number of the new primary, when all nodes know the new primary and the old
-    /// primary has become its replica.
+    /// Promotes a replica of the node `number`, like an operator, without loss of a write. Returns
+    /// the number of the new primary, when all nodes know the new primary and the old primary has
+    /// become its replica.
     ///
     /// # Errors
     /// Returns an error if the node has no slots or no replica, or if the failover does not

@@ -13,16 +13,16 @@ use crate::redis::{Redis, RedisBuilder, Refusal};
 /// The maximum number of attempts to start the nodes. Each attempt uses other ports.
 const ATTEMPTS: u8 = 10;
 
-/// The difference between the port of a node's cluster bus and the port of the node. Nodes use the
-/// bus to talk to each other. Up to Redis 6.2, the difference is fixed.
+/// The difference between the port of a node and the port of its cluster bus, over which the nodes
+/// talk to each other. Up to Redis 6.2, the difference is fixed.
 const BUS_DISTANCE: u16 = 10_000;
 
-/// The last port of a node. The port of its bus must also be below the ports that the system
-/// assigns to outgoing connections.
+/// The maximum port of a node if the port of its cluster bus is greater by 10,000. The port of the
+/// bus must also be below the ports that the system assigns to outgoing connections.
 const LAST_WITH_BUS: u16 = 21_999;
 
-/// The node timeout while the cluster is being formed, in milliseconds. It is longer than the start
-/// of a cluster on a slow machine.
+/// The node timeout while the cluster is being formed, in milliseconds. It is longer than a slow
+/// machine needs to start a cluster.
 const PATIENT: &str = "15000";
 
 #[derive(Debug)]

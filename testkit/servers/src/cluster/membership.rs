@@ -67,8 +67,7 @@ impl Cluster {
         let text = node.command(&["CLUSTER", "NODES"]).await?.text();
         let line = |line: &str| {
             // A word in square brackets, such as `[300->-ID]`, describes a slot that the reporting
-            // node is moving. Such words are removed from the list, because the new node does not
-            // move these slots.
+            // node is moving. The new node does not move this slot, so the word is removed.
             let words: Vec<_> = line.split(' ').filter(|word| !word.starts_with('[')).collect();
             words.join(" ").replace("myself,", "") + "\n"
         };

@@ -60,13 +60,13 @@ impl Cluster {
         let from = self.node(self.primary_of_slot(slot).await?);
         while self.move_keys(slot, to, BATCH).await? > 0 {}
         let id = id_of(self.node(to)).await?;
-        // The new node is notified first. Otherwise, the two nodes would redirect clients to each
-        // other for a moment.
+        // The new owner of the slot is notified before the old owner. Otherwise, the two nodes
+        // would redirect clients to each other for a moment.
         set_slot(self.node(to), slot, &["NODE", &id]).await?;
         let result = set_slot(from, slot, &["NODE", &id]).await;
         let port = self.node(to).port();
         // If the old node already knows the new owner and has become its replica, the old node
-        // rejects the command, which is not an error.
+        // rejects the command. This is not an error.
         if let Err(error) = result
             && View::query(from).await?.owner(slot).is_none_or(|owner| owner.port != port)
         {

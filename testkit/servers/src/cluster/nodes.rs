@@ -16,13 +16,14 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// A Redis Cluster whose nodes run on 127.0.0.1. Dropping this value kills all nodes.
 ///
 /// Each node has a number, which never changes. In a new cluster with `n` primaries, the first `n`
-/// nodes are the primaries, with equal ranges of the slots, in order. Each other node `i` is a
-/// replica of the node `i % n`. A change of roles does not change the numbers:
-/// [`primary_of_slot`](Self::primary_of_slot) returns the number of the current primary of a slot.
+/// nodes are the primaries. Their ranges of slots are equally long, and follow the order of the
+/// nodes. Each other node `i` is a replica of the node `i % n`. A change of roles does not change
+/// the numbers: [`primary_of_slot`](Self::primary_of_slot) returns the number of the current
+/// primary of a slot.
 ///
 /// Each node is a [`Redis`], which a test can pause, kill and restart. A restarted node still
 /// belongs to the cluster. If it is still a primary, it rejects all commands with `CLUSTERDOWN` in
-/// the first 2 s after its start, like every Redis server.
+/// the first 2 s after its start, like every primary of a Redis Cluster.
 ///
 /// ```no_run
 /// use tidegate_test_servers::Cluster;
@@ -63,8 +64,8 @@ impl Cluster {
         &self.nodes[number]
     }
 
-    /// Returns the number of the node that owns a slot, which is possibly dead. If the nodes
-    /// disagree about the owner, returns the owner with the greatest epoch.
+    /// Returns the number of the node that owns a slot. This node is possibly dead. If the nodes
+    /// disagree about the owner, returns the owner with the greatest cluster epoch.
     ///
     /// # Errors
     /// Returns an error if no node that answers knows the owner of the slot.
@@ -98,12 +99,12 @@ impl Cluster {
         replicas
     }
 
-    /// Waits until the cluster is well. All nodes must be connected to each other and agree on the
-    /// owner of each slot. Every slot must be served, and each replica must receive the writes of
-    /// its primary. Nodes that are paused or do not run are ignored.
+    /// Waits until the cluster is well: all nodes are connected to each other and agree on the
+    /// owner of each slot, every slot is served, and each replica receives the writes of its
+    /// primary. Nodes that are paused or do not run are ignored.
     ///
     /// # Errors
-    /// Returns an error if the cluster is not in this state within 30 s.
+    /// Returns an error if the cluster is not well within 30 s.
     pub async fn wait_until_ok(&self) -> Result<(), Error> {
         let is_ok = async || self.is_ok().await.ok().filter(|&is_ok| is_ok).map(drop);
         eventually(PATIENCE, "the cluster to be well", is_ok).await

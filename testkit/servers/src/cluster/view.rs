@@ -19,8 +19,8 @@ pub(super) struct Member {
     flags: Vec<String>,
     /// The id of the node's primary, if the node is a replica.
     pub(super) primary: Option<String>,
-    /// The epoch in which the node got its slots. If two nodes claim the same slot, the claim with
-    /// the greater epoch is newer.
+    /// The cluster epoch in which the node got its slots. If two nodes claim the same slot, the
+    /// claim with the greater epoch is newer.
     pub(super) epoch: u64,
     is_linked: bool,
     pub(super) slots: Vec<RangeInclusive<u16>>,
@@ -78,7 +78,7 @@ impl Member {
         let mut next = || words.next();
         let (id, address, flags, primary) = (next()?, next()?, next()?, next()?);
         let (_ping, _pong, epoch, link) = (next()?, next()?, next()?, next()?);
-        // After the address, a host name is possible, as in `127.0.0.1:7000@17000,name`.
+        // A host name can follow the address, as in `127.0.0.1:7000@17000,name`.
         let (port, bus) = address.split(',').next()?.rsplit_once(':')?.1.split_once('@')?;
         Some(Self {
             id: id.to_owned(),
@@ -88,8 +88,7 @@ impl Member {
             primary: (primary != "-").then(|| primary.to_owned()),
             epoch: epoch.parse().ok()?,
             is_linked: link == "connected",
-            // A word in square brackets describes a slot that is being moved. Such a word is
-            // ignored.
+            // A word in square brackets describes a slot that is being moved, and is ignored.
             slots: words.filter(|word| !word.starts_with('[')).map(range).collect::<Option<_>>()?,
         })
     }

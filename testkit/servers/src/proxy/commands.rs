@@ -6,9 +6,10 @@
 pub(super) struct Commands {
     /// The bytes of the line that is being read.
     line: Vec<u8>,
-    /// The number of missing bytes of the current argument, including the end of its line.
+    /// The number of bytes of the current argument that have not been read yet, including the line
+    /// end after the argument.
     skip: usize,
-    /// The number of missing arguments of the current command.
+    /// The number of arguments of the current command that have not been read yet.
     arguments: usize,
 }
 

@@ -95,8 +95,8 @@ async fn forward(
     passing: impl FnMut(&[u8]),
 ) -> End {
     let (sender, receiver) = mpsc::unbounded_channel();
-    // The proxy reads new bytes while earlier bytes wait for their delivery, so that the bytes of
-    // each read are late only by their own delay.
+    // The proxy reads new bytes while earlier bytes wait for their delivery, so that delays do not
+    // add up.
     let (end, _) = tokio::join!(read(from, sender, fate), deliver(receiver, to, passing));
     end
 }
@@ -112,8 +112,7 @@ async fn read(
         if read == 0 {
             return End::Close;
         }
-        // Sending fails if the delivery has ended. In this case, the other direction ends the
-        // connection.
+        // Sending fails after the delivery has ended. The other direction then ends the connection.
         let send = |bytes: &[u8], after| deliveries.send((Instant::now() + after, bytes.to_vec()));
         let _ = match fate() {
             Fate::Drop => Ok(()),
@@ -135,7 +134,7 @@ async fn deliver(
     while let Some((at, bytes)) = deliveries.recv().await {
         sleep_until(at).await;
         // The bytes are counted before they are written. So when a client has received an answer,
-        // the counts include the request of the answer.
+        // the counts already include the request that the server has answered.
         passing(&bytes);
         to.write_all(&bytes).await?;
     }

@@ -46,7 +46,7 @@ pub struct Proxy {
     task: JoinHandle<()>,
 }
 
-/// The connections, commands and bytes that a proxy has forwarded.
+/// The numbers of connections, commands and bytes that a proxy has forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// The number of connections that clients have made.
@@ -146,7 +146,7 @@ async fn accept(shared: Arc<Shared>, port: u16, mut listener: Option<TcpListener
                 shared.connections.fetch_add(1, Ordering::SeqCst);
                 connections.spawn(connection::serve(stream, Arc::clone(&shared)));
             }
-            // Joining a connection that has ended frees its task.
+            // `join_next` removes a connection that has ended, and frees its task.
             Some(_) = connections.join_next() => {}
         }
     }
@@ -158,7 +158,8 @@ async fn next(listener: Option<&TcpListener>) -> TcpStream {
     loop {
         match listener {
             None => std::future::pending().await,
-            // The client has disconnected before the proxy accepted its connection.
+            // If the client has disconnected before the proxy accepts its connection, `accept`
+            // returns an error.
             Some(listener) => match listener.accept().await {
                 Ok((stream, _)) => return stream,
                 Err(_) => tokio::task::yield_now().await,

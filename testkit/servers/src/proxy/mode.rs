@@ -15,18 +15,19 @@ pub enum Mode {
         /// The delay of the bytes that the server sends.
         answers: Duration,
     },
-    /// Forwards all bytes. The first bytes of the server on each connection, which belong to the
-    /// setup of the connection, are delayed.
+    /// Forwards all bytes, but delays the first bytes that the server sends on each connection.
+    /// These bytes belong to the setup of the connection.
     DelayFirstAnswer(Duration),
     /// Forwards requests and drops answers. Connections stay open.
     SwallowAnswers,
     /// Drops all bytes in both directions. Connections stay open.
     BlackHole,
     /// Forwards requests. When the server answers, drops the answer and ends the connection in the
-    /// given way. So the server executes the request, and the client gets no answer.
+    /// way that [`End`] specifies. So the server executes the request, and the client gets no
+    /// answer.
     LoseAnswer(End),
     /// Forwards requests. When the server answers, forwards half of the answer's bytes and ends the
-    /// connection in the given way.
+    /// connection in the way that [`End`] specifies.
     HalveAnswer(End),
     /// Refuses new connections. Open connections are not affected. To end open connections, call
     /// [`cut`](super::Proxy::cut).
@@ -36,9 +37,9 @@ pub enum Mode {
 /// The way in which a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The connection is closed in order.
+    /// The connection is closed without a reset.
     Close,
-    /// The connection is reset, as if the host of the server had restarted.
+    /// The connection is reset, as after a restart of the server's host.
     Reset,
     /// The connection stays open forever, and forwards nothing.
     Hang,

@@ -11,7 +11,7 @@ use super::mode::{End, Mode};
 pub(super) struct Shared {
     pub(super) mode: watch::Sender<Mode>,
     pub(super) target: watch::Sender<SocketAddr>,
-    /// The way in which all open connections end. A change of this value ends them.
+    /// The way in which all open connections end. Sending a value ends the connections.
     pub(super) cut: watch::Sender<End>,
     pub(super) listening: watch::Sender<bool>,
     pub(super) connections: AtomicU64,

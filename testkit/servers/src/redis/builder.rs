@@ -171,8 +171,8 @@ impl RedisBuilder {
         };
         if !self.sentinel {
             // Replicas copy the data via the disk, because such a copy begins immediately. A
-            // diskless copy waits 5 s for further replicas, and then the first acknowledgement for
-            // WAIT takes 1 s more.
+            // diskless copy first waits 5 s for further replicas, and delays the first
+            // acknowledgement for WAIT by 1 s.
             text.push_str("save \"\"\nappendonly no\nrepl-diskless-sync no\n");
             if version.numbers() >= [7, 0, 0] {
                 text.push_str("enable-debug-command yes\nshutdown-timeout 1\n");

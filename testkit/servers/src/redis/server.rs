@@ -13,7 +13,7 @@ use crate::watchdog::{State, Watchdog};
 /// The maximum time for a server to start, to end, or to replicate another server.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Whether a server keeps its data in a restart.
+/// The data of a server after a restart: kept or lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
     /// The server keeps its data. Before the restart, a running server saves its data. After a
@@ -119,8 +119,9 @@ impl Redis {
         accepted(&name.unwrap_or_default(), reply)
     }
 
-    /// Returns, as bytes, all keys that begin with `prefix` and a colon, and their values. Two
-    /// dumps are equal if no key or value has changed between them.
+    /// Returns the keys that begin with `prefix` and a colon, and their values, as bytes. If no
+    /// such key or value changes between two calls of this function, both calls return the same
+    /// bytes.
     pub async fn dump(&self, prefix: &str) -> Result<Vec<u8>, Error> {
         const DUMP: &str = "local all = {} \
              for i, key in ipairs(redis.call('KEYS', ARGV[1])) do \
@@ -171,9 +172,9 @@ impl Redis {
     }
 
     /// Returns `true` if this server and `replica` both report that the replica receives the writes
-    /// of this server. The field `master_link_status` of the replica is not enough: for up to a
-    /// second after the link is up, the primary possibly sends no writes. A failover in this second
-    /// would lose writes.
+    /// of this server. The field `master_link_status` of the replica is not sufficient: in the
+    /// first second after the value becomes `up`, the primary possibly sends no writes. A failover
+    /// in this second would lose writes.
     pub(crate) async fn streams_to(&self, replica: &Self) -> bool {
         let status = replica.info("master_link_status").await;
         let Ok(replicas) = self.command(&["INFO", "replication"]).await else { return false };
@@ -237,8 +238,9 @@ fn accepted(command: &str, reply: Reply) -> Result<Reply, Error> {
     }
 }
 
-/// Returns `true` if the system has stopped the process, which happens a moment after the signal
-/// was sent. If the system has no `/proc`, the function assumes that the process has stopped.
+/// Returns `true` if the system has stopped the process. The system stops the process a moment
+/// after the signal was sent. If the system has no `/proc`, the function assumes that the process
+/// has stopped.
 fn is_stopped(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     status.map_or(true, |status| status.lines().any(|line| line.starts_with("State:\tT")))

@@ -56,8 +56,8 @@ impl SentinelBuilder {
     pub async fn start(self) -> Result<Sentinel, Error> {
         let password = self.node.default_password().map(str::to_owned);
         let node = match &password {
-            // After failovers, any node can be a replica of any other node, so all nodes need the
-            // password.
+            // After a failover, any node can be a replica of any other node. A replica needs the
+            // password of its primary, so all nodes get the password.
             Some(password) => self.node.clone().config("masterauth", password),
             None => self.node.clone(),
         };

@@ -75,7 +75,7 @@ impl Sentinel {
         })
     }
 
-    /// Promotes a replica, as an operator would. Returns the port of the new primary, when all
+    /// Promotes a replica, like an operator. Returns the port of the new primary, when all
     /// sentinels know the new primary and the old primary has become a replica.
     pub async fn failover(&self) -> Result<u16, Error> {
         let old = self.primary_port().await?;
@@ -96,7 +96,7 @@ impl Sentinel {
     }
 
     /// Kills the primary with SIGKILL, and returns its port. To wait until the sentinels have
-    /// replaced it, call [`primary_after`](Self::primary_after).
+    /// replaced the primary, call [`primary_after`](Self::primary_after).
     pub async fn kill_primary(&self) -> Result<u16, Error> {
         let primary = self.primary().await?;
         primary.kill().await?;

@@ -9,12 +9,12 @@ use crate::redis::Redis;
 const QUORUM: &str = "2";
 
 /// The periods of the sentinels' timers, in ms. With the default periods, a group needs many
-/// seconds to discover its servers and to fail over. These periods also end the sentinels' safety
-/// mode (TILT) soon, which a slow machine can trigger.
+/// seconds to discover its servers and to fail over. A slow machine can trigger the safety mode
+/// TILT of the sentinels, which here ends after 1 s.
 ///
-/// With a shorter ping period, failovers would fail. A sentinel promotes a replica only if its last
-/// INFO is younger than 5 ping periods. While the primary is down, a sentinel requests INFO only
-/// once per second.
+/// With a shorter ping period, failovers would fail. A sentinel promotes a replica only if the last
+/// INFO reply of the replica is not older than 5 ping periods. While the primary is down, a
+/// sentinel sends INFO only once per second.
 const HASTE: [&str; 10] = [
     "INFO-PERIOD",
     "200",
@@ -32,9 +32,9 @@ const HASTE: [&str; 10] = [
 const PUBLISH_TO_MEET: [&str; 2] = ["PUBLISH-PERIOD", "100"];
 
 /// The period at which sentinels announce themselves after all sentinels know each other. With a
-/// shorter period, failovers would fail. A sentinel reverts a promotion if no other sentinel has
-/// announced the promotion for 4 periods. The sentinel that promoted a replica learns of the
-/// success only from the replica's INFO, after up to 1 s.
+/// shorter period, failovers would fail: a sentinel reverts a promotion that no other sentinel has
+/// announced for 4 periods. The sentinel that promoted a replica announces the promotion only after
+/// it has seen the promotion in the replica's INFO. This takes up to 1 s.
 const PUBLISH: [&str; 2] = ["PUBLISH-PERIOD", "700"];
 
 pub(super) struct Watched<'a> {
@@ -62,7 +62,8 @@ pub(super) async fn watch(sentinel: &Redis, watched: &Watched<'_>) -> Result<(),
     Ok(())
 }
 
-/// Makes a sentinel announce itself less often, when the sentinels of the group know each other.
+/// Makes a sentinel announce itself less often. The caller uses this function when the sentinels of
+/// the group know each other.
 pub(super) async fn calm(sentinel: &Redis) -> Result<(), Error> {
     tune(sentinel, &PUBLISH).await
 }

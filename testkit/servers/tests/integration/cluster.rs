@@ -18,7 +18,8 @@ async fn all(cluster: &Cluster, command: &[&str]) -> Vec<String> {
     replies
 }
 
-/// Returns a key whose slot belongs to `node`. No slot must have been moved before.
+/// Returns a key whose slot belongs to `node`. Call this function only before the first slot is
+/// moved, because it looks only at the first range of slots.
 async fn key_on(cluster: &Cluster, node: usize) -> String {
     let slots = cluster.slots_of(node).await.unwrap();
     let is_there = |key: &String| slots[0].contains(&Cluster::slot_of(key.as_bytes()));
@@ -247,7 +248,8 @@ async fn a_test_can_stay_in_the_middle_of_a_move() {
     let ask = client.call(&["GET", "{tag}new"]).await.unwrap().text();
     assert_eq!(ask, format!("ASK {slot} 127.0.0.1:{}", cluster.node(to).port()));
     let mut there = cluster.node(to).client().await.unwrap();
-    // One of the two keys was moved, so each of the two nodes has one key.
+    // One of the keys `{tag}a` and `{tag}b` was moved, so the old and the new node have one key
+    // each.
     assert_eq!(there.call(&["ASKING"]).await.unwrap().text(), "OK");
     let both = there.call(&["MGET", "{tag}a", "{tag}b"]).await.unwrap().text();
     assert!(both.starts_with("TRYAGAIN"), "{both}");

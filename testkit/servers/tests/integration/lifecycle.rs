@@ -1,4 +1,4 @@
-//! Tests of the life of a server: it is stopped, killed, paused and restarted. After its end, no
+//! Tests in which a server is stopped, killed, paused and restarted. After a server is dropped, no
 //! process and no file of the server remains.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "helper functions of tests fail by panicking, like tests")]

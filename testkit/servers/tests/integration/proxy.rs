@@ -100,8 +100,8 @@ async fn each_way_has_a_delay_of_its_own() {
     assert!(start.elapsed() >= delay);
 }
 
-/// Checks that a delay acts like a long cable: each request is late by the same time, and the
-/// bandwidth is not limited.
+/// Checks that requests are delayed concurrently: with a delay of 200 ms, ten requests arrive in
+/// less than 1 s, and not after 10 times 200 ms.
 #[tokio::test]
 async fn delays_of_requests_in_flight_do_not_add_up() {
     let bench = Bench::start().await;
@@ -126,8 +126,8 @@ async fn the_command_of_a_swallowed_answer_is_executed() {
     stream.write_all(INCR).await.unwrap();
     bench.counted("1").await;
     assert!(is_silent(&mut stream).await);
-    // The reply to the first command was dropped, so the next reply belongs to the second command,
-    // as after a real loss.
+    // The proxy has dropped the reply to the first command. So the next reply that the client
+    // receives belongs to the second command.
     bench.proxy.set(Mode::Pass).await.unwrap();
     stream.write_all(INCR).await.unwrap();
     assert_eq!(read(&mut stream).await.unwrap(), b":2\r\n");
@@ -143,7 +143,8 @@ async fn nothing_passes_a_black_hole() {
     assert!(is_silent(&mut stream).await);
     assert_eq!(bench.proxy.counts(), before);
     assert_eq!(bench.redis.command(&["GET", "key"]).await.unwrap(), Reply::Nil);
-    // The proxy also drops a message that the server sends without a request.
+    // In the mode `BlackHole`, the proxy also drops messages that the server sends without a
+    // request.
     bench.proxy.set(Mode::Pass).await.unwrap();
     let mut listening = bench.connect().await;
     listening.write_all(b"SUBSCRIBE news\r\n").await.unwrap();
@@ -151,7 +152,6 @@ async fn nothing_passes_a_black_hole() {
     bench.proxy.set(Mode::BlackHole).await.unwrap();
     assert_eq!(bench.redis.command(&["PUBLISH", "news", "x"]).await.unwrap(), Reply::Integer(1));
     assert!(is_silent(&mut listening).await);
-    // The proxy accepts new connections, which are silent too.
     let mut stream = TcpStream::connect(("127.0.0.1", bench.proxy.port())).await.unwrap();
     stream.write_all(INCR).await.unwrap();
     assert!(is_silent(&mut stream).await);
@@ -257,8 +257,8 @@ async fn a_dropped_proxy_ends_its_connections_and_frees_its_port() {
     let port = proxy.port();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     drop(proxy);
-    // If the proxy has not accepted the connection yet, the connection is reset. Otherwise, the
-    // connection is closed in order.
+    // If the proxy had accepted the connection, dropping the proxy has closed the connection
+    // without a reset. Otherwise, the system has reset the connection.
     assert!(read(&mut stream).await.map_or(true, |end| end.is_empty()));
     let refused = async || TcpStream::connect(("127.0.0.1", port)).await.err();
     eventually(SOON, "the port to be free", refused).await.unwrap();

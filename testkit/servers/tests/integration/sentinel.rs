@@ -13,7 +13,6 @@ async fn a_group_is_ready_when_it_has_started() {
     assert_eq!(group.master_name(), "orders");
     assert_eq!(group.sentinel_urls().len(), 3);
     let primary = group.primary().await.unwrap();
-    // A write of one connection arrives at both replicas.
     let mut client = primary.client().await.unwrap();
     client.call(&["SET", "key", "value"]).await.unwrap();
     assert_eq!(client.call(&["WAIT", "2", "5000"]).await.unwrap().text(), "2");
@@ -47,8 +46,8 @@ async fn a_dead_primary_is_replaced_and_returns_as_a_replica() {
     assert_ne!(new, dead);
     let old = group.nodes().iter().find(|node| node.port() == dead).unwrap();
     old.restart(Data::Lost).await.unwrap();
-    // A sentinel that demotes a server closes the connections of the server. So a command possibly
-    // gets no reply, and is repeated.
+    // A sentinel closes the connections of a server that it demotes. So the command possibly gets
+    // no reply, and the test repeats it.
     let is_replica =
         async || old.info("role").await.is_ok_and(|role| role == "slave").then_some(());
     eventually(SOON, "the old primary to follow", is_replica).await.unwrap();

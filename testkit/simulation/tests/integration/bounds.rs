@@ -1,5 +1,5 @@
-//! Tests of the bounds on admitted costs. The bounds must hold with each layer, for any seed and
-//! any faults.
+//! Tests of the maximum cost that nodes admit. The maximum must not be exceeded with any layer,
+//! seed or fault.
 
 use std::time::Duration;
 
@@ -136,8 +136,8 @@ proptest! {
             nodes: 1, lost: 0, killed: 0, is_away: false, rate: 2_000, max_delay: 500, ..scenario
         };
         let ledger = play(&scenario, &policy(&format!("p: fixed-window {limit}/1h")));
-        // If only a cost of 1 still fits, the last requests possibly all have a cost of 2, so that
-        // 1 of the limit stays unused.
+        // The requests have costs of 1 and 2. If the remaining amount is 1 and all later requests
+        // have a cost of 2, this amount stays unused.
         prop_assert!(ledger.admissions().total() + 1 >= limit, "{} of {limit}", ledger.admissions().total());
         prop_assert_eq!(ledger.admissions().max_within(Duration::from_secs(3_600)), ledger.admissions().total());
     }

@@ -2,7 +2,8 @@
 //! find nothing in the same layer without a defect.
 //!
 //! The layer is a simple lease of fixed windows in 60 lines, without the optimizations of the real
-//! leases. It charges 20 in one call and admits requests from these 20.
+//! leases. It charges a chunk of 20 in one call, and then admits up to 20 requests without a
+//! further call.
 
 use std::sync::Mutex;
 
@@ -23,16 +24,16 @@ enum Defect {
     None,
     /// The layer uses a chunk after the chunk's window has ended.
     NoDeadline,
-    /// The layer counts the time until the end of the window from the answer, instead of from the
-    /// call.
+    /// The layer starts to measure the rest of the window when the answer arrives, instead of when
+    /// it sends the call.
     CountedFromTheAnswer,
-    /// The layer does not allow for a clock that runs slow.
+    /// The layer ignores that its clock possibly runs slow.
     TrustsTheClock,
     /// The layer treats a call without an answer as admitted.
     AdmitsWithoutAnswer,
-    /// The layer creates a chunk from a refused call.
+    /// The layer uses a chunk although the server refused the call for this chunk.
     AdmitsWhatWasRefused,
-    /// The layer creates a chunk that is greater by 1 than the charge.
+    /// The layer admits 21 requests from a chunk of 20.
     OffByOne,
 }
 
@@ -140,8 +141,8 @@ fn overshoot(defect: Defect, seed: u64) -> u64 {
             async |world| {
                 let policy = policy(&format!("p: fixed-window {LIMIT}/500ms"));
                 // Windows with few and with many requests alternate. At the end of a window with
-                // few requests, a part of a chunk is unused. The requests of the next window reach
-                // the limit.
+                // few requests, a node has unused parts of chunks. The requests of the next window
+                // use up the limit, so that a node that still uses its old chunk exceeds the limit.
                 for rate in [400, 3_000].into_iter().cycle().take(6) {
                     let load = Load::new(&policy).per_second(rate).lasting(millis(500));
                     let load = world.start(load);

@@ -72,8 +72,8 @@ fn each_direction_takes_a_time_of_its_own() {
         apart += there.abs_diff(back);
     }
     assert!(sums.iter().all(|sum| (147_000..153_000).contains(sum)), "{sums:?}");
-    // The delays of the two directions are independent, so they differ on average by a third of the
-    // range.
+    // The delays of the two directions are independent random numbers from 100 to 200 µs. The
+    // average difference of two such numbers is a third of this range.
     assert!((30_000..37_000).contains(&apart), "{apart}");
 }
 
@@ -110,8 +110,8 @@ fn a_request_is_not_taken_for_a_call_of_a_layer_that_was_admitted_before() {
     assert_eq!((ledger.admitted(), ledger.executed()), (1, 2));
 }
 
-/// Checks that neither the callers of a killed node nor the tasks of its layers send anything. The
-/// tasks continue to run, because a simulated node has no own runtime that ends.
+/// Checks that a killed node sends nothing, although the tasks of the node continue to run. Unlike
+/// a killed process, a killed node does not stop its tasks.
 #[test]
 fn a_node_that_is_killed_sends_nothing() {
     let ledger = plain(Simulation::new(1).link(slow()), async |world| {
@@ -139,8 +139,9 @@ fn a_node_that_is_killed_sends_nothing() {
 fn a_message_in_flight_when_a_node_is_cut_off_is_lost() {
     let ledger = plain(Simulation::new(1).nodes(2).link(slow()), async |world| {
         let cut_off = |is_cut_off| world.nodes()[0].set_cut_off(is_cut_off);
-        // In the first round, the call is lost. In the second round, the answer is lost. In the
-        // third round, neither the call nor the answer is lost.
+        // A message is lost if the node is cut off when the message would arrive. In the first
+        // round, the call is lost. In the second round, the answer is lost. In the third round, no
+        // message is lost.
         for (from, until) in [(5, 15), (15, 25), (2, 8)] {
             let requests = [start(&world, 0), start(&world, 1)];
             world.sleep(millis(from)).await;

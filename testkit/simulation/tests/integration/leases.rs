@@ -1,5 +1,5 @@
-//! Tests of leases under difficult loads, such as a high rate after a low rate, resets, and a small
-//! share of other operations.
+//! Tests of leases under difficult loads: a high rate after a low rate, resets, and a few
+//! operations other than acquires.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -16,8 +16,8 @@ use super::{Server, micros, millis, policy, server};
 
 type LeasedNode = Node<LeasedStore<LinkStore, SimulatedClock>>;
 
-/// Returns the settings of leases that begin after three calls, and whose span is longer than the
-/// windows of these tests.
+/// Returns the settings of leases that begin after three calls. The span of these leases is longer
+/// than the windows of these tests.
 fn eager() -> Lease {
     Lease::new().hot_after(3).span(millis(700)).max_share(Share::new(1, 4).unwrap())
 }
@@ -45,7 +45,7 @@ fn few_and_then_too_many_requests_keep_the_limit_of_each_window() {
     assert!(at_once > 1_000, "{at_once}");
 }
 
-/// Checks that at most the limit is admitted between two resets, because a reset ends all chunks.
+/// Checks that a node admits at most the limit between two resets, because a reset ends all chunks.
 /// Each node has its own limit, and repeatedly uses up and resets this limit.
 #[test]
 fn at_most_the_limit_is_admitted_between_two_resets() {
@@ -91,15 +91,16 @@ fn admitted_between_resets(ledger: &Ledger, node: usize) -> Vec<u64> {
     times.sort_unstable();
     let admitted = |(from, to): (u64, u64)| {
         let requests = ledger.requests().iter().filter(|request| request.node == node);
-        // A request in the microsecond of a reset was admitted before or after the reset, so it is
-        // ignored.
+        // If a request was admitted in the same microsecond as a reset, the ledger does not show
+        // which came first. The test ignores such a request.
         let inside = |at: u64| at > from && at < to;
         requests.filter(|one| one.admitted_at.is_some_and(inside)).map(|one| one.cost).sum()
     };
     times.iter().copied().zip(times[1..].iter().copied()).map(admitted).collect()
 }
 
-/// An operation other than the usual acquire. A small share of a load consists of such operations.
+/// An operation other than the usual acquire. A test adds a few such operations to many usual
+/// acquires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Other {
     AcquireUpTo,
@@ -112,7 +113,7 @@ enum Other {
     Charge,
     Unblock,
     Reset,
-    /// An acquire at a cost above the remaining amount.
+    /// An acquire whose cost exceeds the remaining amount.
     Denied,
 }
 
@@ -141,7 +142,7 @@ impl Other {
 
 const BURST: u64 = 1_000_000;
 
-/// Makes a request, and adds the cost that the request has used to `used`.
+/// Makes a request, and updates `used`, the total cost that all requests have used.
 async fn request(
     node: LeasedNode,
     policy: Policy,
@@ -181,9 +182,9 @@ fn remaining(server: &Server, policy: &Policy) -> u64 {
     peek.verdicts()[0].remaining()
 }
 
-/// Returns the number of requests, per 1,000 usual requests, that one node admits from chunks. The
-/// node makes 20,000 requests in a second. The operation of 6 in 1,000 requests is `other`. All
-/// other requests are usual acquires.
+/// Returns how many of 1,000 usual acquires one node admits from chunks. The node makes 20,000
+/// requests in a second. On average, 6 of 1,000 requests have the operation `other`. All other
+/// requests are usual acquires.
 fn local_share(other: Other) -> usize {
     let policy = policy(&format!("p: gcra 1/10m burst {BURST}"));
     let ledger = Simulation::new(1).run(
@@ -201,8 +202,8 @@ fn local_share(other: Other) -> usize {
             callers.join_all().await;
             node.store().close().await;
             let (remaining, used) = (remaining(world.server(), &policy), used.load(SeqCst));
-            // A request in flight during a reset is charged before or after the reset, so the
-            // expected amount is not known.
+            // If a request is in flight during a reset, the store charges it before or after the
+            // reset. So the test cannot compute the expected amount.
             if other != Other::Reset {
                 assert_eq!(remaining, BURST - used, "{other:?}");
             }
@@ -229,7 +230,7 @@ fn a_small_share_of_other_operations_does_not_switch_leases_off() {
         (Other::Peek, 990),
         (Other::Charge, 990),
         (Other::Denied, 990),
-        // Before each of the following operations, the node returns its chunks.
+        // A node returns its chunks before it sends a refund, a block or a reset.
         (Other::Refund, 750),
         (Other::Unblock, 750),
         (Other::Reset, 750),
@@ -239,9 +240,10 @@ fn a_small_share_of_other_operations_does_not_switch_leases_off() {
     }
 }
 
-/// Checks that the store has charged the cost that all callers have used. One node makes requests
-/// of many operations, before and after the limit is reached. Refunds and holds are tested with
-/// different seeds, because a settlement refunds less after a refund.
+/// Checks that the amount that the store has charged equals the cost that all callers have used.
+/// One node makes requests of many operations, before and after the limit is reached. Refunds and
+/// holds are tested with different seeds, because a settlement refunds less if another caller has
+/// made a refund.
 #[test]
 fn the_store_has_charged_the_cost_that_all_callers_have_used() {
     const LIMIT: u64 = 2_000;
@@ -280,8 +282,8 @@ fn the_store_has_charged_the_cost_that_all_callers_have_used() {
     assert!(at_once > 3_000 && refused > 5_000, "{at_once} {refused}");
 }
 
-/// Runs a load with one hot subject, which has many requests, and a thousand cold subjects, which
-/// have few.
+/// Runs a load with many requests for one subject, and a load with few requests for each of a
+/// thousand other subjects.
 fn hot_and_cold<D: Store + 'static>(
     layers: impl Fn(LinkStore, Lease<SimulatedClock>) -> D + Send,
 ) -> Ledger {

@@ -7,7 +7,7 @@ use tidegate_simulation::{Fate, Ledger, Link, LinkStore, Load, Reply, Simulation
 
 use super::{Server, micros, millis, policy, server};
 
-/// Runs a simulation with all kinds of faults, which ends while calls are in flight. Returns the
+/// Runs a simulation with all kinds of faults, and ends it while calls are in flight. Returns the
 /// ledger.
 fn with_faults(seed: u64) -> Ledger {
     let link = Link::new().delay(micros(50)..=millis(3)).lost(Share::new(1, 20).unwrap());
@@ -53,7 +53,7 @@ fn each_request_and_each_call_is_counted_once() {
     }
 }
 
-/// Checks that each admission by the server is matched with at most one request.
+/// Checks that the ledger matches each admission by the server with exactly one request.
 #[test]
 fn admissions_are_those_of_the_server_and_those_at_once() {
     let ledger = Simulation::new(4).nodes(3).run(

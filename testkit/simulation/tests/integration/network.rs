@@ -37,12 +37,11 @@ fn delays_are_exact_to_the_microsecond() {
     assert_eq!((call.sent_at, call.fate), (1_001, Fate::Answered(1_275)));
     let request = &ledger.requests()[0];
     assert_eq!(request.reply, Some((1_275, Reply::Admitted)));
-    // The server admitted the request at the time at which the call arrived.
     assert_eq!((request.admitted_at, request.is_immediate), (Some(1_138), false));
 }
 
-/// Checks that Tokio's timers end at the next whole millisecond, and do not wait for the next event
-/// of the simulation.
+/// Checks that a timer of Tokio ends at the next whole millisecond, even if no event of the
+/// simulation happens at this time.
 #[test]
 fn timers_of_layers_end_in_time() {
     let simulation = Simulation::new(1).link(exact(40_000));
@@ -58,7 +57,8 @@ fn timers_of_layers_end_in_time() {
         },
     );
     assert_eq!(ledger.requests()[0].reply, Some((6_000, Reply::Failed(ErrorKind::Timeout))));
-    // The caller had timed out before the answer arrived, but the server executed the call.
+    // The caller timed out before the call arrived at the server. The server still executed the
+    // call.
     assert_eq!(ledger.calls()[0].executed.map(|executed| executed.at), Some(40_300));
     assert_eq!(ledger.calls()[0].fate, Fate::Answered(80_300));
 }
@@ -123,7 +123,7 @@ fn a_lost_message_is_an_error_after_the_timeout() {
     });
     let lost: Vec<_> = ledger.calls().iter().filter(|call| call.fate == Fate::Lost).collect();
     let lost_calls = lost.iter().filter(|call| call.executed.is_none()).count();
-    // A quarter of the calls is lost. A quarter of the answers to the other calls is lost too.
+    // A quarter of the calls is lost. For the other calls, a quarter of the answers is lost.
     assert!((190..310).contains(&lost_calls), "{lost_calls}");
     assert!((380..500).contains(&ledger.lost()), "{}", ledger.lost());
     assert_eq!(ledger.failed(), ledger.lost());

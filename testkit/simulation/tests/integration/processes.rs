@@ -1,8 +1,8 @@
-//! A test of the seed in two processes. The same seed gives the same ledger, although the processes
-//! have different addresses and different hashes of the standard library.
+//! Tests that two processes with the same seed have the same ledger, although the processes have
+//! different addresses and different hashes of the standard library.
 //!
-//! Two runs in one process would prove little, because the hashes of two new threads can be equal
-//! even without a seed.
+//! Two runs in one process would prove little: even without a seed, two new threads of one process
+//! can have equal hashes.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -18,8 +18,9 @@ use super::{micros, millis, policy, server};
 /// ledger.
 const FILE: &str = "TIDEGATE_LEDGER_FILE";
 
-/// Runs a simulation whose ledger depends on hashes and random numbers. Its layers have few entries
-/// for many subjects, and its waiting callers make random pauses.
+/// Runs a simulation whose ledger depends on hashes and random numbers. The layers have room for
+/// few subjects, so that hashes determine which subjects they keep. The waiting callers make random
+/// pauses.
 fn run() -> Ledger {
     let link = Link::new().delay(micros(50)..=millis(2)).lost(Share::new(1, 50).unwrap());
     Simulation::new(11).nodes(4).link(link.timeout(millis(100))).clock_error(500).run(

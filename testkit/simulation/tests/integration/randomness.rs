@@ -8,7 +8,7 @@ use tidegate_simulation::{Fate, Link, Load, Simulation};
 
 use super::{millis, policy, server};
 
-/// Returns the first numbers of each source, by the name of the source.
+/// Runs a simulation. Returns the first random numbers of each source, by the name of the source.
 fn sources(seed: u64) -> BTreeMap<String, Vec<u64>> {
     let sources = Arc::new(Mutex::new(BTreeMap::new()));
     let in_scenario = Arc::clone(&sources);
@@ -64,8 +64,8 @@ fn the_seed_determines_each_source_and_no_two_sources_are_equal() {
     }
 }
 
-/// Checks that arrivals are independent and equally frequent at any time: the number of arrivals
-/// per millisecond has a variance that equals its mean.
+/// Checks that arrivals are a Poisson process: the variance of the number of arrivals per
+/// millisecond equals the mean of this number.
 #[test]
 fn arrivals_are_a_poisson_process() {
     let ledger = Simulation::new(3).run(

@@ -1,5 +1,6 @@
-//! Tests of requests with a cost of 0. Such a request charges nothing. With leases, it is admitted
-//! if the store would have admitted a cost of 0 at any time within the last span.
+//! Tests of requests with a cost of 0, which charge nothing. A node with leases may admit such a
+//! request by itself only if the store would have admitted a cost of 0 at some time within the last
+//! span.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,11 +17,11 @@ use super::{Server, micros, millis, policy, server};
 
 const POLICY: &str = "p: fixed-window 400/1h";
 
-/// The changes of the store's decision on a cost of 0 for the subject `s0`. A change has a time, in
-/// microseconds since the start, and whether the store admits a cost of 0 from then on.
+/// The store's decisions on a cost of 0 for the subject `s0`. Each entry has a time, in
+/// microseconds since the start, and is `true` if the store admitted a cost of 0 at this time.
 type Changes = Arc<Mutex<Vec<(u64, bool)>>>;
 
-/// A layer that checks after each call whether the store admits a cost of 0.
+/// A layer that records after each call whether the store admits a cost of 0.
 #[derive(Debug)]
 struct Watch {
     clock: SimulatedClock,
@@ -61,8 +62,8 @@ impl Layer<Server> for Watch {
     }
 }
 
-/// Runs a simulation of requests, a third of them with a cost of 0, while other callers charge
-/// beyond the limit and refund. Returns the ledger and the changes of the store's decision.
+/// Runs a simulation. A third of the requests have a cost of 0, while other callers charge beyond
+/// the limit and refund. Returns the ledger and the store's decisions on a cost of 0.
 fn play(index: usize, span: Duration) -> (Ledger, Vec<(u64, bool)>) {
     let changes = Changes::default();
     let mut random = Random::new(index as u64);
@@ -119,8 +120,8 @@ fn a_cost_of_0_is_admitted_as_the_store_would_have_within_the_last_span() {
             let from = admitted_at.saturating_sub(u64::try_from(span.as_micros()).unwrap());
             assert!(admits_within(&changes, from, admitted_at), "seed {index}: {request:?}");
         }
-        // A request with a cost of 0 fetches no chunk. So no hold, which is the call that fetches a
-        // chunk, has a cost of 0.
+        // A node fetches a chunk with a hold. A request with a cost of 0 fetches no chunk, so no
+        // hold has a cost of 0.
         let fetched = ledger.calls().iter().filter(|call| call.operation == Operation::Hold);
         assert!(fetched.into_iter().all(|call| call.cost > 0), "seed {index}");
     }

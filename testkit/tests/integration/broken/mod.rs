@@ -226,7 +226,7 @@ impl Broken {
         Ok(decision)
     }
 
-    /// Executes a call, which the store's defect changes first.
+    /// Applies the store's defect to a call, and executes the changed call.
     fn misread(&self, call: Call<'_>) -> Result<Decision, Error> {
         let mut charges: Vec<Charge<'_>> = call.charges.iter().collect();
         let mut operation = call.operation;
@@ -275,8 +275,7 @@ impl Broken {
                 let _ = self.decide_now(&Call::new(lift, &charges))?;
             }
             Defect::SlidesOnHits if operation == Operation::Acquire => {
-                // The store refunds the usage and charges the same usage again, so that the window
-                // starts again.
+                // To restart the window, the store refunds the usage and charges it again.
                 for charge in &charges {
                     let peek = self.decide_now(&Call::new(Operation::Peek, &[charge.cost(0)]))?;
                     let used = charge.policy.limit() - peek.verdicts()[0].remaining();
@@ -336,7 +335,7 @@ impl Broken {
     }
 }
 
-/// Returns `true` if the record recovers more than this many microseconds after `now`.
+/// Returns `true` if the record recovers more than `micros` microseconds after `now`.
 fn is_after(record: &Record, now: Timestamp, micros: u64) -> bool {
     let late = now.saturating_add(Duration::from_micros(micros));
     record.recovers_at().is_none_or(|at| at > late)

@@ -10,7 +10,7 @@ use super::Defect;
 
 pub(super) type Map = BTreeMap<Vec<Vec<u8>>, Record>;
 
-/// The recorded calls of a store, by slot key and id.
+/// The recorded calls of a store, by slot key (the tenant, or the subject without a tenant) and id.
 pub(super) type Ids = BTreeMap<[Vec<u8>; 2], RememberedCall>;
 
 /// Returns a decision with changed copies of `verdicts`. The closure `replace` determines the
