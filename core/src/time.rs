@@ -108,7 +108,7 @@ impl Wait {
     /// one instant.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// A wait that nobody knows: until another caller frees a slot.
+    /// An unknown wait: until another caller frees a slot.
     pub(crate) const UNKNOWN: Self = Self(u64::MAX - 1);
 
     /// Creates a wait from microseconds.

@@ -57,8 +57,9 @@ impl<'a> Call<'a> {
         Self::new(Operation::Acquire, charges)
     }
 
-    /// Returns the time after which a hold of this call lapses. It is the time to live `ttl`, or the
-    /// shortest lease of the [slots](crate::Concurrent) that the call takes, if that is shorter.
+    /// Returns the time after which a hold of this call lapses. It is the time to live `ttl`, or
+    /// the shortest lease of the [slots](crate::Concurrent) that the call takes, if that is
+    /// shorter.
     #[doc(hidden)]
     #[must_use]
     pub fn life_of_hold(&self, ttl: Duration) -> Duration {

@@ -252,12 +252,12 @@ impl<'t> Parser<'t> {
             Algorithm::TokenBucket(_) => &["burst", "by-interval"],
             Algorithm::Concurrent(_) => &[],
         };
-        let of_rates: &[&str] = match algorithm {
+        let rate_options: &[&str] = match algorithm {
             Algorithm::Concurrent(_) => &[],
             _ => &["refund-lapsed", "max-open-holds", "leased"],
         };
         let known: Vec<&str> =
-            [own, &["block", "shards", "max-hold"], of_rates, &["shadow"]].concat();
+            [own, &["block", "shards", "max-hold"], rate_options, &["shadow"]].concat();
         let hint = closest(word.text, &known)
             .filter(|known| *known != word.text)
             .map_or(String::new(), |known| format!(", did you mean `{known}`?"));
