@@ -78,9 +78,7 @@ impl Call<'_> {
             if charge.policy.can_use_any_shard() {
                 self.check_any_shard(charge.policy)?;
             }
-            if charge.policy.is_concurrent() {
-                self.check_slots(&charge)?;
-            }
+            self.check_slots(&charge)?;
             self.check_duplicates(index, &charge)?;
         }
         let is_of_hold = self.operation.is_of_hold();
@@ -98,7 +96,7 @@ impl Call<'_> {
     /// Only a hold takes slots, because slots become free when their hold ends.
     fn check_slots(&self, charge: &Charge<'_>) -> Result<(), Error> {
         let problem = match self.operation {
-            _ if charge.is_check_only || charge.cost == 0 => return Ok(()),
+            _ if !charge.takes_slots() => return Ok(()),
             Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Charge => {
                 "only a hold takes slots"
             }

@@ -74,7 +74,7 @@ fn slots_have_a_number_and_a_lease() {
             "the number of slots is 100001; it must be at most 100000",
             "100001",
         ),
-        ("concurrent 5 lease 0s", "the span is 0; it must be at least 1us", "0s"),
+        ("concurrent 5 lease 0s", "it must be at least 1us", "0s"),
         ("concurrent 5 lease", "there must be a span of time after `lease`, such as `30s`", ""),
         (
             "concurrent 5 30s",

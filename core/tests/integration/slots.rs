@@ -86,9 +86,9 @@ fn the_slots_of_a_holder_that_crashed_are_free_exactly_after_the_lease() {
         assert_eq!(free(&limiter, "slots").await, 0);
         // The extension counts from its own time, although the hold has a longer time to live.
         clock.advance(30 * SECOND - Duration::from_micros(1));
-        assert_eq!(free(&limiter, "slots").await, 2);
+        assert_eq!(free(&limiter, "slots").await, 1);
         limiter.settle(&alive, []).await.unwrap();
-        assert_eq!(free(&limiter, "slots").await, 2);
+        assert_eq!(free(&limiter, "slots").await, 1);
     });
 }
 
@@ -197,21 +197,34 @@ fn a_guard_frees_its_slots_when_it_is_dropped() {
     });
 }
 
-/// While the store is away, a fallback admits a share of the slots. A share of 0 is an error when
-/// the limiter is built.
+/// While the store is away, no slot can be taken. The failure policy decides, or the error of the
+/// store is returned.
 #[test]
-fn a_fallback_admits_its_share_of_the_slots() {
+fn the_failure_policy_decides_while_the_store_is_away() {
     run(async {
-        let clock = ManualClock::default();
-        let down = vec![Fault::Before(ErrorKind::Unavailable); 9];
-        let store = ModelStore::new(clock.clone()).layer(Faults::new(down));
-        let third = Share::new(1, 3).unwrap();
-        let store = store.or_fall_back_to(ModelStore::new(clock.clone()), third).unwrap();
-        let limiter = limiter(store, &["slots: concurrent 7 lease 30s"]);
-        let first = take(&limiter, "a").await.unwrap();
-        assert!(take(&limiter, "b").await.is_some());
-        assert!(take(&limiter, "c").await.is_none());
-        limiter.settle(&first, []).await.unwrap();
-        assert!(take(&limiter, "d").await.is_some());
+        let away = || {
+            let down = vec![Fault::Before(ErrorKind::Unavailable); 9];
+            ModelStore::new(ManualClock::default()).layer(Faults::new(down))
+        };
+        let slots = ["slots: concurrent 1 lease 30s"];
+        let open = limiter(away().or_fail_open(), &slots);
+        let first = take(&open, "a").await.unwrap();
+        assert!(first.is_degraded());
+        let second = take(&open, "b").await.unwrap();
+        let closed = limiter(away().or_fail_closed(), &slots);
+        assert!(take(&closed, "a").await.is_none());
+        let whole = Share::new(1, 1).unwrap();
+        let fallback = ModelStore::new(ManualClock::default());
+        let fallback = limiter(away().or_fall_back_to(fallback, whole), &slots);
+        let error = fallback.subject("a").hold("a", MINUTE).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+
+        // The store is there again, and does not know the holds.
+        let store = ModelStore::new(ManualClock::default()).or_fail_open();
+        let limiter = limiter(store, &slots);
+        for ticket in [first, second] {
+            limiter.settle(&ticket, []).await.unwrap();
+        }
+        assert_eq!(free(&limiter, "slots").await, 1);
     });
 }
