@@ -6,6 +6,9 @@ pub mod beyond_the_limit {}
 #[doc = include_str!("../docs/guide/charges-known-afterwards.md")]
 pub mod charges_known_afterwards {}
 
+#[doc = include_str!("../docs/guide/concurrency.md")]
+pub mod concurrency {}
+
 #[doc = include_str!("../docs/guide/http-clients.md")]
 pub mod http_clients {}
 

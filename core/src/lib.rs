@@ -42,7 +42,7 @@
 //!
 //! | task | see |
 //! |---|---|
-//! | define a limit | [`Policy`], [`FixedWindow`], [`SlidingLog`], [`SlidingCounter`], [`TokenBucket`] (also GCRA) |
+//! | define a limit | [`Policy`], [`FixedWindow`], [`SlidingLog`], [`SlidingCounter`], [`TokenBucket`] (also GCRA), [`Concurrent`] |
 //! | decide on requests | [`Limiter`]: [`acquire`](Limiter::acquire) for one subject, [`by`](Limiter::by) for several; or a [`Call`] of [`Charge`]s on a [`Store`] |
 //! | react to the answer | [`Decision`], [`Verdict`], [`Error`] |
 //! | hold an estimate of a cost until the actual cost is known | [`Hold`], and [`Estimator`] to compute the estimate |
@@ -131,8 +131,8 @@ pub use limiter::hold::{Hold, Settlement, Ticket};
 pub use limiter::waiting::Admission;
 pub use limiter::{Limiter, MultiRequest, PolicyRef, Request};
 pub use policy::{
-    Algorithm, FixedWindow, Policy, PolicyError, Shard, Shards, Share, SlidingCounter, SlidingLog,
-    TokenBucket,
+    Algorithm, Concurrent, FixedWindow, Policy, PolicyError, Shard, Shards, Share, SlidingCounter,
+    SlidingLog, TokenBucket,
 };
 pub use policy::{DEFAULT_MAX_OPEN_HOLDS, MAX_NAME, MAX_OPEN_HOLDS, MAX_SHARDS};
 pub use policy::{format_duration, parse_duration};

@@ -156,10 +156,14 @@ pub fn keeps_lapsed(policy: &Policy) -> Result<(), Error> {
     if !policy.refunds_lapsed() {
         return Ok(());
     }
-    let message = format!(
-        "`{policy}` refunds lapsed holds, which this store cannot do; without `refund-lapsed`, a hold stays \
-         charged until it is settled"
-    );
+    let message = if policy.is_concurrent() {
+        format!("`{policy}` has slots, whose holds this store cannot keep")
+    } else {
+        format!(
+            "`{policy}` refunds lapsed holds, which this store cannot do; without `refund-lapsed`, a hold stays \
+             charged until it is settled"
+        )
+    };
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 

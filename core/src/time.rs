@@ -108,6 +108,9 @@ impl Wait {
     /// one instant.
     pub const NEVER: Self = Self(u64::MAX);
 
+    /// An unknown wait: until another caller frees a slot.
+    pub(crate) const UNKNOWN: Self = Self(u64::MAX - 1);
+
     /// Creates a wait from microseconds.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
@@ -134,16 +137,20 @@ impl Wait {
 
     /// Returns the part of this wait that remains after `micros` have passed.
     pub(crate) const fn after(self, micros: u64) -> Self {
-        if self.0 == u64::MAX { self } else { Self(self.0.saturating_sub(micros)) }
+        if self.is_known() { Self(self.0.saturating_sub(micros)) } else { self }
     }
 
-    /// Returns the wait in microseconds, or `None` for an endless wait.
+    const fn is_known(self) -> bool {
+        self.0 < Self::UNKNOWN.0
+    }
+
+    /// Returns the wait in microseconds, or `None` for an endless or unknown wait.
     #[must_use]
     pub const fn as_micros(self) -> Option<u64> {
-        if self.0 == u64::MAX { None } else { Some(self.0) }
+        if self.is_known() { Some(self.0) } else { None }
     }
 
-    /// Returns the wait as a duration, or `None` for an endless wait.
+    /// Returns the wait as a duration, or `None` for an endless or unknown wait.
     #[must_use]
     pub const fn as_duration(self) -> Option<Duration> {
         match self.as_micros() {
@@ -156,7 +163,7 @@ impl Wait {
 /// Rounds the duration up to microseconds.
 impl From<Duration> for Wait {
     fn from(wait: Duration) -> Self {
-        Self(micros_of_ceil(wait).min(u64::MAX - 1))
+        Self(micros_of_ceil(wait).min(Self::UNKNOWN.0 - 1))
     }
 }
 
@@ -198,6 +205,9 @@ mod tests {
         assert!(Wait::between(2, 1).is_zero());
         assert_eq!(Wait::between(2, 5).as_duration(), Some(Duration::from_micros(3)));
         assert_eq!(Wait::NEVER.as_duration(), None);
+        assert_eq!(Wait::UNKNOWN.as_duration(), None);
+        assert_eq!(Wait::UNKNOWN.after(5), Wait::UNKNOWN);
+        assert!(Wait::from(Duration::MAX) < Wait::UNKNOWN && Wait::UNKNOWN < Wait::NEVER);
     }
 
     #[test]

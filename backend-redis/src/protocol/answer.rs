@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::algorithm::{fixed_window, interval_bucket, sliding_counter, token_bucket};
+use tidegate_core::algorithm::{
+    concurrent, fixed_window, interval_bucket, sliding_counter, token_bucket,
+};
 use tidegate_core::engine::{Rule, StateShape};
 use tidegate_core::no_semver::{
     Algorithm, Level, VerdictInput, Wait, lapsed_hold, too_many_holds, unknown_hold,
@@ -279,6 +281,7 @@ impl ChargeReply {
             Value::Counter { ends, previous, current } => [ends, previous, current],
             Value::Bucket { time, debt, .. } => [time, debt, 0],
             Value::Interval { anchor, debt, .. } => [anchor, debt, 0],
+            Value::Slots { count } => [0, count, 0],
         };
         let (outcome, holds) = (Outcome::Allowed, HoldsReply::default());
         Self { outcome, blocked_until: 0, numbers, ends_at: 0, holds }
@@ -376,6 +379,10 @@ impl ChargeReply {
             }
             Rule::IntervalBucket(rule) => {
                 let state = (b > 0).then_some(interval_bucket::State::new(a, b));
+                weigh(rule, state.as_ref(), cost, now)
+            }
+            Rule::Concurrent(rule) => {
+                let state = (b > 0).then_some(concurrent::State::new(b));
                 weigh(rule, state.as_ref(), cost, now)
             }
             _ => return None,

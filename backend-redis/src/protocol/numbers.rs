@@ -34,6 +34,7 @@ pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
         PolicyRule::IntervalBucket(rule) => {
             (Rule::IntervalBucket, [limit, rule.refill(), rule.period_micros(), 0])
         }
+        PolicyRule::Concurrent(rule) => (Rule::Concurrent, [limit, rule.lease_micros(), 0, 0]),
         _ => return None,
     })
 }

@@ -199,7 +199,7 @@ impl<'a> Request<'a> {
         let start = start_of(charge);
         let script = match op {
             ACQUIRE if charge.is_check_only => None,
-            ACQUIRE | PEEK => Some(scripts::single(rule, start, numbers[3] == 1, record)),
+            ACQUIRE | PEEK => scripts::single(rule, start, numbers[3] == 1, record),
             SETTLE | SETTLE_SO_FAR | EXTEND => scripts::settle_single(rule, start),
             _ => None,
         };
@@ -484,7 +484,7 @@ impl<'a> IdArguments<'a> {
         states: StateKind,
     ) -> Self {
         let is_of_hold = call.operation.is_of_hold();
-        let ttl = micros(id.ttl, 999);
+        let ttl = micros(if is_of_hold { call.life_of_hold(id.ttl) } else { id.ttl }, 999);
         // After a hold of one minute has lapsed, it can still be settled for another minute. So the
         // record of a hold lives twice as long as the hold.
         let life = if is_of_hold { 2 * ttl } else { ttl };

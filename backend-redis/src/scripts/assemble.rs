@@ -31,6 +31,7 @@ files![
     "lib/ttl",
     "lib/value",
     "lib/write",
+    "rules/concurrent",
     "rules/fixed_window",
     "rules/interval_bucket",
     "rules/sliding_counter",

@@ -81,6 +81,8 @@ pub enum Rule {
     TokenBucket = layout::TOKEN_BUCKET,
     /// The token bucket that is refilled once per period.
     IntervalBucket = layout::INTERVAL_BUCKET,
+    /// Slots. Only the scripts that know the holds on states have this rule.
+    Concurrent = layout::CONCURRENT,
 }
 
 /// The record that a script writes under the id of a call.

@@ -43,7 +43,7 @@ end
 -- numbers that the rule returns, and the change of the state.
 local evaluations, totals, epoch_values = {}, {}, {}
 for place = 1, count do
-  local _, rule, _, total, _, p1, p2, p3, p4 = parse_charge(place)
+  local _, rule, flags, total, _, p1, p2, p3, p4 = parse_charge(place)
   local key, epoch_key = KEYS[place], KEYS[count + place]
   local value, kind, blocked_until, is_list = read(key)
   local admits, a, b, c, d
@@ -56,7 +56,11 @@ for place = 1, count do
   local spent_cost = parse('<I7', record, spent_at + (place - 1) * 7)
   --- @inline lib/epoch.read
   --- @when lapse
+  local held_before = held_cost
   held_cost = still_held(place, held_cost, epoch)
+  if op == EXTEND and rule == CONCURRENT and loses_slots(place, flags, held_before) then
+    return string.char(HOLD_UNKNOWN)
+  end
   --- @end
   --- @inline lib/settlement.change
   local function apply_rule(state, state_kind, rule_cost, rule_op, max_wait, rule_limit)

@@ -34,6 +34,13 @@ local function still_held(place, held_cost, epoch)
   return math.max(held_cost - parse('<I7', foot.own_hold, STATE_HOLD + 1), 0)
 end
 
+-- Returns whether the hold took slots of an enforced policy, and the state no longer contains them.
+local function loses_slots(place, flags, held_cost)
+  local foot = feet_by_key[KEYS[place]]
+  return flags % (2 * SHADOW) < SHADOW and held_cost > 0 and held_cost < NOT_COUNTED
+    and not (foot and foot.own_hold)
+end
+
 -- Changes or removes the hold on the state of a charge, and writes the state.
 local function change_hold(place, evaluation, total)
   local key = KEYS[place]

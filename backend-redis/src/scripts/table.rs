@@ -50,8 +50,9 @@ impl Form {
         }
     }
 
-    const fn new(rule: Rule, start: Start, is_list: bool) -> Self {
-        match (rule, start) {
+    /// Returns `None` for slots, because their scripts know the holds on states.
+    const fn new(rule: Rule, start: Start, is_list: bool) -> Option<Self> {
+        Some(match (rule, start) {
             (Rule::FixedWindow, Start::Aligned) => Self::AlignedWindow,
             (Rule::FixedWindow, Start::Phased) => Self::PhasedWindow,
             // `numbers` returns only aligned, phased and anchored starts, so this start is
@@ -62,7 +63,8 @@ impl Form {
             (Rule::SlidingCounter, _) => Self::Counter,
             (Rule::TokenBucket, _) => Self::Bucket,
             (Rule::IntervalBucket, _) => Self::Interval,
-        }
+            (Rule::Concurrent, _) => return None,
+        })
     }
 
     const fn has_settle_single(self) -> bool {
@@ -103,10 +105,16 @@ impl StateKind {
 
 type Slot = OnceLock<Script>;
 
-/// Returns the script that acquires or peeks a single charge. It is the fastest script.
+/// Returns the script that acquires or peeks a single charge. It is the fastest script. For slots,
+/// there is no such script.
 #[must_use]
-pub fn single(rule: Rule, start: Start, is_list: bool, record: RecordKind) -> &'static Script {
-    single_of(Form::new(rule, start, is_list), record)
+pub fn single(
+    rule: Rule,
+    start: Start,
+    is_list: bool,
+    record: RecordKind,
+) -> Option<&'static Script> {
+    Form::new(rule, start, is_list).map(|form| single_of(form, record))
 }
 
 fn single_of(form: Form, record: RecordKind) -> &'static Script {
@@ -117,11 +125,11 @@ fn single_of(form: Form, record: RecordKind) -> &'static Script {
     })
 }
 
-/// Returns the script that settles or extends a hold of a single charge. Returns `None` for a log,
-/// because [`settle`] returns the script for holds on logs.
+/// Returns the script that settles or extends a hold of a single charge. Returns `None` for a log
+/// and for slots, because [`settle`] returns the script for holds on these states.
 #[must_use]
 pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
-    settle_single_of(Form::new(rule, start, false))
+    Form::new(rule, start, false).and_then(settle_single_of)
 }
 
 fn settle_single_of(form: Form) -> Option<&'static Script> {

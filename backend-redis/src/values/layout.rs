@@ -19,6 +19,7 @@ shared! {
     SLIDING_COUNTER = 3;
     TOKEN_BUCKET = 4;
     INTERVAL_BUCKET = 5;
+    CONCURRENT = 6;
 
     // The numbers of the operations. An acquire with a maximum wait is a reservation.
     ACQUIRE = 1;
@@ -59,6 +60,8 @@ shared! {
     HOLDS = 0x9a;
     #[expect(dead_code, reason = "no reply contains the first byte of an epoch")]
     EPOCH = 0x9b;
+
+    SLOTS = 0x9c;
 
     // The possible first bytes of a script's reply, if the reply is not only a value.
     VERDICTS = 0;

@@ -75,6 +75,7 @@ values! {
     Bucket { time, debt, unit, recovers_at, expires_at } = BUCKET_SIZE: BUCKET;
     /// A token bucket that is refilled once per period.
     Interval { anchor, debt, recovers_at, expires_at } = INTERVAL_SIZE: INTERVAL;
+    Slots { count } = SLOTS_SIZE: SLOTS;
 }
 
 impl Layout {
@@ -112,7 +113,8 @@ mod tests {
             let pack = format!("pack('<B{format}', {kind}, {fields})");
             (pack, format!("parse('<{format}', value, 2)"))
         });
-        let rules = ["fixed_window", "sliding_counter", "token_bucket", "interval_bucket"];
+        let rules =
+            ["fixed_window", "sliding_counter", "token_bucket", "interval_bucket", "concurrent"];
         for (rule, (pack, parse)) in rules.map(file).iter().zip(packs) {
             assert!(rule.contains(&pack), "{pack}\n{rule}");
             assert!(rule.contains(&parse), "{parse}\n{rule}");

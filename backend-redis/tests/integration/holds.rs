@@ -21,7 +21,7 @@ use tidegate_redis::{
 use tidegate_test_servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::generate::{
-    Kind, hold_scenario, policy as any_policy, related_policies, seeded_rng,
+    Kind, hold_scenario, policy as any_policy, related_policies, seeded_rng, slots_policy,
 };
 
 use crate::common::{
@@ -230,6 +230,33 @@ async fn lapsed_holds_are_refunded_as_in_memory_and_in_the_core() {
 async fn lapsed_holds_are_refunded_as_in_the_core_while_the_clock_jumps() {
     compare_traces(lapsing(one(), 1.0), Variation::Jumping).await;
     compare_traces(lapsing(several(), 0.7), Variation::Jumping).await;
+}
+
+/// Slots, and slots together with rates in one call.
+fn with_slots() -> impl Strategy<Value = Vec<Policy>> {
+    prop_oneof![
+        slots_policy("p").prop_map(|policy| vec![policy]),
+        (slots_policy("p"), lapsing(several(), 0.4)).prop_map(|(slots, mut policies)| {
+            policies[0] = slots;
+            policies
+        }),
+    ]
+}
+
+#[tokio::test]
+async fn slots_are_taken_and_freed_as_in_memory_and_in_the_core() {
+    compare_traces(with_slots(), Variation::Forwards).await;
+}
+
+#[tokio::test]
+async fn slots_are_taken_and_freed_as_in_the_core_while_the_clock_jumps() {
+    compare_traces(with_slots(), Variation::Jumping).await;
+}
+
+#[tokio::test]
+async fn slots_are_taken_and_freed_as_in_the_core_while_their_number_changes() {
+    let numbers = prop::collection::vec(slots_policy("p"), 2..4);
+    compare_traces(numbers, Variation::Changed).await;
 }
 
 /// The settings of a policy change between the calls of a trace. In the first round, all policies
@@ -977,7 +1004,7 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
         let mut states: Vec<Vec<u8>> = (0..state.len()).map(|end| state[..end].to_vec()).collect();
         // The changed values have another first or last byte, an unknown rule, or a number 0 that
         // would cause a division by 0.
-        for (index, byte) in [(last, 0x9b), (last - 76, 0), (last - 76, 6), (0, 0x8f), (0, 0xd4)] {
+        for (index, byte) in [(last, 0x9b), (last - 76, 0), (last - 76, 7), (0, 0x8f), (0, 0xd4)] {
             let mut changed = state.clone();
             changed[index] = byte;
             states.push(changed);

@@ -7,6 +7,7 @@
 //! | [`sliding_counter`] | `prev·(W − e) + (cur + c)·W ≤ L·W`, with `e` the time since the current window began |
 //! | [`token_bucket`] | `debt(t) + c ≤ B`, with a debt that shrinks continuously (also GCRA) |
 //! | [`interval_bucket`] | `debt(t) + c ≤ B`, with a debt that shrinks once per period |
+//! | [`concurrent`] | `count + c ≤ L`, with `count` slots in use |
 //!
 //! `L` is the limit, `W` the window, `B` the capacity of a bucket, and `t` the time. Each module
 //! contains a *rule* and a *state*. The rule has the numbers of a policy. A store keeps a state for
@@ -31,6 +32,7 @@
 //! the clock adds no quota, and delays a recovery by at most the length of the step.
 
 mod check;
+pub mod concurrent;
 pub mod fixed_window;
 pub mod interval_bucket;
 pub(crate) mod rule;

@@ -1,5 +1,6 @@
 //! A rule: one of the algorithms, with its numbers.
 
+use super::concurrent::ConcurrentRule;
 use super::fixed_window::FixedWindowRule;
 use super::interval_bucket::IntervalBucketRule;
 use super::shape::StateShape;
@@ -22,22 +23,25 @@ pub enum Rule {
     TokenBucket(TokenBucketRule),
     /// A token bucket that refills by intervals.
     IntervalBucket(IntervalBucketRule),
+    /// Slots.
+    Concurrent(ConcurrentRule),
 }
 
 /// Matches a rule, and evaluates the same expression for each algorithm. The caller can give
-/// another expression for the sliding log, because the state of a log cannot be packed into two
-/// words.
+/// another expression for the sliding log and for slots, because their states are never packed
+/// into two words.
 macro_rules! dispatch {
     ($rule:expr, |$any:ident| $expression:expr) => {
-        dispatch!($rule, |$any| $expression, log $any => $expression)
+        dispatch!($rule, |$any| $expression, boxed $any => $expression)
     };
-    ($rule:expr, |$packed:ident| $expression:expr, log $log:pat => $log_expression:expr) => {
+    ($rule:expr, |$packed:ident| $expression:expr, boxed $boxed:pat => $boxed_expression:expr) => {
         match $rule {
             $crate::algorithm::rule::Rule::TokenBucket($packed) => $expression,
             $crate::algorithm::rule::Rule::SlidingCounter($packed) => $expression,
             $crate::algorithm::rule::Rule::FixedWindow($packed) => $expression,
             $crate::algorithm::rule::Rule::IntervalBucket($packed) => $expression,
-            $crate::algorithm::rule::Rule::SlidingLog($log) => $log_expression,
+            $crate::algorithm::rule::Rule::SlidingLog($boxed) => $boxed_expression,
+            $crate::algorithm::rule::Rule::Concurrent($boxed) => $boxed_expression,
         }
     };
 }
@@ -76,6 +80,13 @@ impl Rule {
     #[must_use]
     pub fn max_records(&self) -> u64 {
         dispatch!(self, |rule| Algorithm::max_records(rule))
+    }
+
+    /// Returns `true` if the rule counts slots in use. Only holds take slots, and the slots of a
+    /// hold become free at the latest when the hold lapses.
+    #[must_use]
+    pub fn is_concurrent(&self) -> bool {
+        matches!(self, Self::Concurrent(_))
     }
 
     pub(crate) fn window(&self) -> u64 {

@@ -30,4 +30,6 @@ pub enum StateShape {
     TokenBucket,
     /// A bucket that refills by intervals, with its period (µs).
     IntervalBucket(u64),
+    /// Slots. The lease is not a part of the shape.
+    Concurrent,
 }

@@ -89,6 +89,13 @@ impl<'a> Charge<'a> {
         Self { is_check_only: true, ..self }
     }
 
+    /// Returns `true` if the charge takes slots when a hold makes it: see
+    /// [`Concurrent`](crate::Concurrent).
+    #[inline]
+    pub(crate) fn takes_slots(&self) -> bool {
+        self.policy.is_concurrent() && !self.is_check_only && self.cost > 0
+    }
+
     /// Returns the subject in the key of the state. It is empty if the limit is [per
     /// tenant](Policy::is_per_tenant). The key of a state contains the policy's
     /// [`state_name`](Policy::state_name), the tenant and this subject.

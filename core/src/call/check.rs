@@ -39,6 +39,9 @@ impl Call<'_> {
     /// * if the [id](CallId) is empty or longer than [`MAX_ID`], or its time to live is 0 or above
     ///   [`MAX_SPAN`]
     /// * if the operation is a peek, and the call has an id
+    /// * if the operation is an acquire, a charge beyond the limit, a refund, an undo or a
+    ///   [`Operation::HoldUpTo`], and a charge has [slots](crate::Concurrent) with a cost above 0
+    /// * if the operation is a settlement, and gives a cost above 0 for slots
     ///
     /// Returns [`ErrorKind::Unsupported`]:
     ///
@@ -75,6 +78,7 @@ impl Call<'_> {
             if charge.policy.can_use_any_shard() {
                 self.check_any_shard(charge.policy)?;
             }
+            self.check_slots(&charge)?;
             self.check_duplicates(index, &charge)?;
         }
         let is_of_hold = self.operation.is_of_hold();
@@ -87,6 +91,26 @@ impl Call<'_> {
             self.check_costs()?;
         }
         self.operation.min_amount().map_or(Ok(()), |min| self.check_min(min))
+    }
+
+    /// Only a hold takes slots, because slots become free when their hold ends.
+    fn check_slots(&self, charge: &Charge<'_>) -> Result<(), Error> {
+        let problem = match self.operation {
+            _ if !charge.takes_slots() => return Ok(()),
+            Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Charge => {
+                "only a hold takes slots"
+            }
+            Operation::Refund | Operation::Undo { .. } => {
+                "only the settlement of their hold frees slots"
+            }
+            Operation::HoldUpTo { .. } => "a hold up to a cost takes no slots",
+            Operation::Settle | Operation::SettleSoFar => {
+                "a settlement frees all slots, so their cost must be 0"
+            }
+            _ => return Ok(()),
+        };
+        let (name, policy) = (self.operation.name(), charge.policy);
+        Err(invalid(format!("the operation {name} is not possible on `{policy}`: {problem}")))
     }
 
     fn check_costs(&self) -> Result<(), Error> {

@@ -16,6 +16,10 @@ pub use id::CallId;
 pub use operation::Operation;
 pub use owned::OwnedCall;
 
+use std::time::Duration;
+
+use crate::policy::Algorithm;
+
 /// An operation on charges. A store executes it atomically and answers with one decision.
 ///
 /// A call borrows its charges and its id, and is cheap to copy. An [`OwnedCall`] owns its parts.
@@ -51,6 +55,19 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn acquire(charges: &'a [Charge<'a>]) -> Self {
         Self::new(Operation::Acquire, charges)
+    }
+
+    /// Returns the time after which a hold of this call lapses. It is the time to live `ttl`, or
+    /// the shortest lease of the [slots](crate::Concurrent) that the call takes, if that is
+    /// shorter.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn life_of_hold(&self, ttl: Duration) -> Duration {
+        let leases = self.charges.iter().filter_map(|charge| match charge.policy.algorithm() {
+            Algorithm::Concurrent(slots) if !charge.is_check_only => Some(slots.lease()),
+            _ => None,
+        });
+        leases.fold(ttl, Duration::min)
     }
 
     /// Sets the id under which the call is executed once.

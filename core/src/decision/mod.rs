@@ -241,13 +241,19 @@ impl Decision {
     }
 
     /// Returns the wait until the charges of the call are admitted, if nothing else is charged. The
-    /// wait is zero if the charges are admitted now, and `None` if they are never admitted. A retry
-    /// after exactly this wait succeeds, and a retry one tick earlier does not. If the decision
-    /// [failed closed](DegradedAnswer::FailedClosed), the wait is only a hint.
+    /// wait is zero if the charges are admitted now, and `None` if they are never admitted. It is
+    /// also `None` if only [slots](crate::Concurrent) refuse the call, because a slot can become
+    /// free at any time. If another policy refuses too, the wait is the wait of that policy. A
+    /// retry after exactly this wait succeeds, and a retry one tick earlier does not. If the
+    /// decision [failed closed](DegradedAnswer::FailedClosed), the wait is only a hint.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let enforced = self.verdicts().iter().filter(|verdict| !verdict.is_shadow());
-        enforced.map(|verdict| verdict.retry).max().unwrap_or(Wait::ZERO).as_duration()
+        let waits = enforced.map(|verdict| verdict.retry);
+        let known = waits.clone().filter(|wait| *wait != Wait::UNKNOWN).max();
+        let known = known.unwrap_or(Wait::ZERO);
+        let is_for_slots = known.is_zero() && waits.clone().any(|wait| wait == Wait::UNKNOWN);
+        if is_for_slots { None } else { known.as_duration() }
     }
 
     /// Returns [`retry_after`](Self::retry_after) for the HTTP header `Retry-After`, in whole

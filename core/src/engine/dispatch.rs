@@ -1,5 +1,6 @@
 //! The type of a state of any algorithm, and the methods of [`Rule`] that use such a state.
 
+use crate::algorithm::concurrent::{self, ConcurrentRule};
 use crate::algorithm::fixed_window::{self, FixedWindowRule};
 use crate::algorithm::interval_bucket::{self, IntervalBucketRule};
 use crate::algorithm::rule::{Rule, dispatch};
@@ -21,6 +22,7 @@ use crate::time::Wait;
 /// | [sliding counter](sliding_counter::State) | `ends`: the end of the current window; `previous` and `current`: the costs charged in the previous and in the current window |
 /// | [token bucket, GCRA](token_bucket::State) | `time`: the time of the debt; `debt`: in units of the policy that wrote it, see [`token_bucket`] |
 /// | [bucket by intervals](interval_bucket::State) | `anchor`: the start of the current period; `debt`: in tokens |
+/// | [slots](concurrent::State) | `count`: the slots in use |
 ///
 /// The numbers have a meaning only together with the policy that wrote the state. So a store must
 /// also keep the text of that policy. [`Record::restore`](super::Record::restore) creates a record
@@ -39,6 +41,8 @@ pub enum State {
     TokenBucket(token_bucket::State),
     /// The state of a bucket that refills by intervals.
     IntervalBucket(interval_bucket::State),
+    /// The state of slots.
+    Concurrent(concurrent::State),
 }
 
 /// An algorithm whose state is a variant of [`State`].
@@ -77,7 +81,8 @@ variants!(
     SlidingLogRule: SlidingLog,
     SlidingCounterRule: SlidingCounter,
     TokenBucketRule: TokenBucket,
-    IntervalBucketRule: IntervalBucket
+    IntervalBucketRule: IntervalBucket,
+    ConcurrentRule: Concurrent
 );
 
 fn own<'s, A: Variant>(_: &A, state: Option<&'s State>) -> Option<&'s A::State> {
@@ -186,6 +191,7 @@ impl State {
             Self::SlidingCounter(_) => SlidingCounterRule::NAME,
             Self::TokenBucket(_) => TokenBucketRule::NAME,
             Self::IntervalBucket(_) => IntervalBucketRule::NAME,
+            Self::Concurrent(_) => ConcurrentRule::NAME,
         }
     }
 }

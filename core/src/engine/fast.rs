@@ -54,7 +54,7 @@ impl PackedState {
     /// block or with holds never fits.
     #[must_use]
     pub fn always_fits(policy: &Policy) -> bool {
-        dispatch!(policy.rule(), |rule| rule.always_fits(), log _ => false)
+        dispatch!(policy.rule(), |rule| rule.always_fits(), boxed _ => false)
     }
 
     /// Packs the state of a record. Returns `None` if the state does not fit into two words.
@@ -64,7 +64,7 @@ impl PackedState {
             return None;
         }
         let Some(state) = &record.state else { return Some(Self::NONE) };
-        dispatch!(record.policy().rule(), |rule| pack(rule, state), log _ => None)
+        dispatch!(record.policy().rule(), |rule| pack(rule, state), boxed _ => None)
     }
 
     /// Restores the record that was packed. `policy` must be the policy that wrote the record.
@@ -72,7 +72,7 @@ impl PackedState {
     pub fn record(self, policy: &Policy) -> Record {
         let state = match self {
             Self::NONE => None,
-            _ => dispatch!(policy.rule(), |rule| Some(unpack(rule, self)), log _ => None),
+            _ => dispatch!(policy.rule(), |rule| Some(unpack(rule, self)), boxed _ => None),
         };
         Record::with_state(policy, state)
     }
@@ -82,7 +82,7 @@ impl PackedState {
     #[must_use]
     #[inline]
     pub fn recovers_at(self, policy: &Policy) -> u64 {
-        dispatch!(policy.rule(), |rule| rule.recovers_at(&own(rule, self)), log _ => 0)
+        dispatch!(policy.rule(), |rule| rule.recovers_at(&own(rule, self)), boxed _ => 0)
     }
 
     /// Decides on one charge at `now`, and makes the charge if it is admitted. The charge's policy
@@ -94,7 +94,7 @@ impl PackedState {
     /// blocks the subject.
     #[inline(always)]
     pub fn acquire(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {
-        dispatch!(charge.policy.rule(), |rule| self.acquire_by(rule, charge, now), log _ => None)
+        dispatch!(charge.policy.rule(), |rule| self.acquire_by(rule, charge, now), boxed _ => None)
     }
 
     /// Like [`acquire`](Self::acquire), but the compiler knows the type of the rule.
@@ -114,7 +114,7 @@ impl PackedState {
     /// [`acquire`](Self::acquire).
     #[must_use]
     pub fn evaluate(self, charge: &Charge<'_>, now: u64) -> Option<Evaluation> {
-        dispatch!(charge.policy.rule(), |rule| self.evaluate_by(rule, charge, now), log _ => None)
+        dispatch!(charge.policy.rule(), |rule| self.evaluate_by(rule, charge, now), boxed _ => None)
     }
 
     #[inline(always)]
@@ -262,7 +262,7 @@ impl FastOutcome {
     #[inline(always)]
     fn level(self, policy: &Policy) -> Level {
         let Self { left, now, .. } = self;
-        dispatch!(policy.rule(), |rule| left.level_by(rule, now), log _ => {
+        dispatch!(policy.rule(), |rule| left.level_by(rule, now), boxed _ => {
             let PackedState([remaining, recovers_at]) = left;
             Level::new(remaining, recovers_at)
         })

@@ -22,6 +22,7 @@ pub(super) fn execute(
     now: Timestamp,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
+    let id = CallId { ttl: call.life_of_hold(id.ttl), ..id };
     let known = remembered(now, records)?;
     let fingerprint = call.fingerprint();
     if known.as_ref().is_some_and(|call| call.fingerprint != fingerprint || call.hold.is_none()) {
@@ -147,6 +148,9 @@ fn extend(
         let expires_at = known.expires_at_micros.max(expiry(lapses_at, id));
         let prolong = |hold: StateHold| Some(StateHold { lapses_at, expires_at, ..hold });
         let finder = Finder::new(call, id, hold, known.expires_at_micros);
+        if loses_slots(call, &finder, hold, records) {
+            return Err(unknown_hold(id.id));
+        }
         change_state_holds(call, &finder, now.as_micros(), records, |_| prolong);
         prolong_epochs(call, &finder, expires_at, now.as_micros(), records);
         hold.lapses_at_micros = lapses_at;
@@ -154,6 +158,24 @@ fn extend(
         records.remember(known);
     }
     Ok(report_after(call.charges, now.as_micros(), records))
+}
+
+/// Returns `true` if the hold took slots of an enforced policy, and the state no longer contains
+/// them. This is the case after a reset, and after the store has evicted the state.
+fn loses_slots(
+    call: &Call<'_>,
+    finder: &Finder,
+    hold: &RememberedHold,
+    records: &mut impl Records,
+) -> bool {
+    let mut charges = call.charges.iter().zip(&hold.charges).enumerate();
+    charges.any(|(index, (charge, held))| {
+        let holds = records.get(index).and_then(Record::holds);
+        charge.policy.is_concurrent()
+            && !charge.policy.is_shadow()
+            && held.held.is_some_and(|held| held > 0)
+            && holds.and_then(|holds| holds.refunded(&finder.at(index))).is_none()
+    })
 }
 
 #[derive(Clone, Copy)]

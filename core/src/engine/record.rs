@@ -135,7 +135,11 @@ impl Record {
     #[doc(hidden)]
     #[must_use]
     pub fn recovers_at_micros(&self) -> u64 {
-        let state = self.state.as_ref().map_or(0, |state| self.policy.rule().recovers_at(state));
+        let state = match &self.state {
+            // Each slot belongs to a hold, so the last hold on the state decides.
+            None | Some(State::Concurrent(_)) => 0,
+            Some(state) => self.policy.rule().recovers_at(state),
+        };
         let holds = self.holds.as_ref().map_or(0, |holds| holds.expire_at());
         state.max(self.blocked_until).max(holds)
     }

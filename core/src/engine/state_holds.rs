@@ -175,6 +175,11 @@ impl StateHolds {
         now: u64,
         mut wait: Wait,
     ) -> Wait {
+        if rule.is_concurrent() {
+            // A slot is possibly free earlier, because its holder frees it, or never, because its
+            // holder renews it.
+            return wait;
+        }
         let mut refunds = self.refunds;
         let open = self.open.range((now + 1, 0)..).map(|(_, hold)| hold);
         for hold in open.take(MAX_COUNTED_LAPSES) {

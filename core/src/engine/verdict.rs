@@ -32,7 +32,7 @@ impl VerdictInput {
         let mut recovers_at = level.recovers_at;
         if let Some(ends_at) = ends_at {
             recovers_at = recovers_at.min(ends_at);
-            if wait != Wait::NEVER {
+            if wait.as_micros().is_some() {
                 wait = wait.min(Wait::between(now, ends_at));
             }
         }

@@ -22,7 +22,7 @@ impl Policy {
         let algorithm: Algorithm = match self.algorithm().clone() {
             // The policy stays the same, because a leased chunk never outlives its fixed window: a
             // cost is used in the window that admitted it.
-            Algorithm::FixedWindow(_) => return Ok(self.clone()),
+            Algorithm::FixedWindow(_) | Algorithm::Concurrent(_) => return Ok(self.clone()),
             Algorithm::SlidingLog(log) => {
                 spec::SlidingLog { window: longer(log.window, delay), ..log }.into()
             }

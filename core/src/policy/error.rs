@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind};
 /// assert_eq!(
 ///     format!("{error:#}"),
 ///     "`slidinglog` is not an algorithm; did you mean `sliding-log`? There are fixed-window, \
-///      sliding-log, sliding-counter, token-bucket and gcra\n\
+///      sliding-log, sliding-counter, token-bucket, gcra and concurrent\n\
 ///      | slidinglog 100/1m\n\
 ///      | ^^^^^^^^^^",
 /// );
@@ -47,6 +47,8 @@ pub(super) enum Part {
     Shards,
     MaxHold,
     MaxOpenHolds,
+    Slots,
+    Lease,
 }
 
 impl PolicyError {

@@ -29,7 +29,7 @@ pub(crate) use crate::algorithm::rule::Rule;
 pub use error::PolicyError;
 pub use shards::{MAX_SHARDS, Shard, Shards};
 pub use share::Share;
-pub use spec::{Algorithm, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
+pub use spec::{Algorithm, Concurrent, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
 pub use state_name::StateName;
 
 use crate::hash::{mix, stable_hash};
@@ -241,11 +241,15 @@ impl Policy {
     /// If a hold is settled after its lapse, the settlement charges the actual cost, less the part
     /// of the hold that was not refunded.
     ///
+    /// [Slots](Concurrent) are always refunded, so the setting does not change a policy of slots.
+    ///
     /// Each state of a policy with this setting stores its open holds. Therefore the number of open
     /// holds is bounded: see [`max_open_holds_of`](Self::max_open_holds_of).
     #[must_use]
     pub fn refund_lapsed(mut self) -> Self {
-        self.change(&|inner| inner.refunds_lapsed = true);
+        if !self.is_concurrent() {
+            self.change(&|inner| inner.refunds_lapsed = true);
+        }
         self
     }
 
@@ -263,7 +267,7 @@ impl Policy {
     /// Returns an error if `count` is 0 or above [`MAX_OPEN_HOLDS`], or if the policy does not
     /// refund lapsed holds.
     pub fn max_open_holds_of(mut self, count: u32) -> Result<Self, PolicyError> {
-        let problem = if !self.refunds_lapsed() {
+        let problem = if !self.0.refunds_lapsed {
             "`max-open-holds` needs `refund-lapsed`: other policies do not count their holds"
                 .to_owned()
         } else if !(1..=MAX_OPEN_HOLDS).contains(&count) {
@@ -414,17 +418,26 @@ impl Policy {
     }
 
     /// Returns `true` if the unspent part of a hold is [refunded](Self::refund_lapsed) when the
-    /// hold lapses.
+    /// hold lapses. [Slots](Concurrent) are always refunded.
     #[must_use]
     pub fn refunds_lapsed(&self) -> bool {
-        self.0.refunds_lapsed
+        self.0.refunds_lapsed || self.is_concurrent()
+    }
+
+    /// Returns `true` if the policy limits the number of requests at a time: see [`Concurrent`].
+    #[must_use]
+    #[inline]
+    pub fn is_concurrent(&self) -> bool {
+        self.rule().is_concurrent()
     }
 
     /// Returns the [maximum number of open holds](Self::max_open_holds_of) on one state. This
-    /// maximum applies only to policies that [refund lapsed holds](Self::refund_lapsed).
+    /// maximum applies only to policies that [refund lapsed holds](Self::refund_lapsed). The number
+    /// of holds with [slots](Concurrent) has no other bound than the number of slots, so the method
+    /// returns `u32::MAX` for such a policy.
     #[must_use]
     pub fn max_open_holds(&self) -> u32 {
-        self.0.max_open_holds
+        if self.is_concurrent() { u32::MAX } else { self.0.max_open_holds }
     }
 
     pub(crate) fn max_hold_share(&self) -> Option<Share> {

@@ -1,16 +1,17 @@
 //! The grammar of policies. Configuration files and the command line use this grammar.
 //!
 //! ```text
-//! policy    = [ name ":" ] algorithm count "/" span { option }
+//! policy    = [ name ":" ] limit { option }
+//! limit     = algorithm count "/" span | "concurrent" count "lease" span
 //! algorithm = "fixed-window" | "sliding-log" | "sliding-counter" | "token-bucket" | "gcra"
 //! option    = "anchored" | "phased"            for fixed-window
 //!           | "grain" span                     for sliding-log
 //!           | "burst" count                    for token-bucket and gcra
 //!           | "by-interval"                    for token-bucket
 //!           | "block" span | "shadow"          for all
-//!           | "leased"                         for all
+//!           | "leased"                         for all except concurrent
 //!           | "max-hold" share                 for all
-//!           | "refund-lapsed"                  for all
+//!           | "refund-lapsed"                  for all except concurrent
 //!           | "max-open-holds" count           with refund-lapsed
 //!           | "shards" count                   for all
 //!           | "by-subject" | "whole"           after shards
@@ -27,13 +28,13 @@ use super::closest::closest;
 use super::error::{Part, PolicyError, shown};
 use super::shards::Shards;
 use super::share::Share;
-use super::spec::{Algorithm, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
+use super::spec::{Algorithm, Concurrent, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
 use super::{Policy, span};
 use crate::algorithm::shape::Start;
 use crate::time::MAX_EXACT;
 
-const ALGORITHMS: [&str; 5] =
-    ["fixed-window", "sliding-log", "sliding-counter", "token-bucket", "gcra"];
+const ALGORITHMS: [&str; 6] =
+    ["fixed-window", "sliding-log", "sliding-counter", "token-bucket", "gcra", "concurrent"];
 
 fn hint(word: &str) -> Option<String> {
     let letters: String =
@@ -47,6 +48,9 @@ fn hint(word: &str) -> Option<String> {
         "token" | "bucket" | "tokens" => "did you mean `token-bucket`?",
         "log" => "did you mean `sliding-log`?",
         "counter" => "did you mean `sliding-counter`?",
+        "slots" | "concurrency" | "semaphore" | "parallel" => {
+            "did you mean `concurrent` (slots in use at a time)?"
+        }
         _ if word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('/') => {
             return Some(format!("write an algorithm before it: `sliding-log {}`.", shown(word)));
         }
@@ -101,6 +105,11 @@ impl<'t> Parser<'t> {
             }
             seen.push(word.text);
             match word.text {
+                "leased" | "refund-lapsed" | "max-open-holds"
+                    if matches!(algorithm, Algorithm::Concurrent(_)) =>
+                {
+                    return Err(self.unknown_option(&algorithm, &word));
+                }
                 "block" => {
                     let word = self.expect("a span of time after `block`, such as `15m`")?;
                     block = Some(self.duration(&word)?);
@@ -177,9 +186,12 @@ impl<'t> Parser<'t> {
                 keyword,
                 format!(
                     "`{shown}` is not an algorithm{hint}There are fixed-window, sliding-log, \
-                     sliding-counter, token-bucket and gcra"
+                     sliding-counter, token-bucket, gcra and concurrent"
                 ),
             ));
+        }
+        if keyword.text == "concurrent" {
+            return Ok(self.slots()?.into());
         }
         let (count, period) = self.rate()?;
         Ok(match keyword.text {
@@ -189,6 +201,22 @@ impl<'t> Parser<'t> {
             "token-bucket" => TokenBucket::new(count, period).into(),
             _ => TokenBucket::gcra(count, period).into(),
         })
+    }
+
+    /// Reads the number of slots, the word `lease` and the lease.
+    fn slots(&mut self) -> Result<Concurrent, PolicyError> {
+        let word = self.expect_part(Part::Slots, "a number of slots, such as `10`")?;
+        let count = self.number(&word)?;
+        let expected = "`lease` and a span of time, such as `lease 30s`";
+        let word = self.expect(expected)?;
+        if word.text != "lease" {
+            let shown = word.shown();
+            return Err(
+                self.error(&word, format!("`{shown}` is not `lease`; there must be {expected}"))
+            );
+        }
+        let word = self.expect_part(Part::Lease, "a span of time after `lease`, such as `30s`")?;
+        Ok(Concurrent::new(count, self.duration(&word)?))
     }
 
     fn option(&mut self, algorithm: Algorithm, word: &Word<'t>) -> Result<Algorithm, PolicyError> {
@@ -222,13 +250,14 @@ impl<'t> Parser<'t> {
             Algorithm::SlidingCounter(_) => &[],
             Algorithm::TokenBucket(bucket) if bucket.is_gcra() => &["burst"],
             Algorithm::TokenBucket(_) => &["burst", "by-interval"],
+            Algorithm::Concurrent(_) => &[],
         };
-        let known: Vec<&str> = own
-            .iter()
-            .copied()
-            .chain(["block", "shards", "max-hold", "refund-lapsed", "max-open-holds"])
-            .chain(["leased", "shadow"])
-            .collect();
+        let rate_options: &[&str] = match algorithm {
+            Algorithm::Concurrent(_) => &[],
+            _ => &["refund-lapsed", "max-open-holds", "leased"],
+        };
+        let known: Vec<&str> =
+            [own, &["block", "shards", "max-hold"], rate_options, &["shadow"]].concat();
         let hint = closest(word.text, &known)
             .filter(|known| *known != word.text)
             .map_or(String::new(), |known| format!(", did you mean `{known}`?"));

@@ -32,8 +32,8 @@ impl fmt::Display for Unnamed<'_> {
         if let Some(share) = policy.max_hold_share() {
             write!(f, " max-hold {share}")?;
         }
-        f.write_str(if policy.refunds_lapsed() { " refund-lapsed" } else { "" })?;
-        if policy.max_open_holds() != DEFAULT_MAX_OPEN_HOLDS {
+        f.write_str(if policy.0.refunds_lapsed { " refund-lapsed" } else { "" })?;
+        if policy.0.max_open_holds != DEFAULT_MAX_OPEN_HOLDS {
             write!(f, " max-open-holds {}", policy.max_open_holds())?;
         }
         f.write_str(if policy.is_leased() { " leased" } else { "" })?;
@@ -54,6 +54,10 @@ impl fmt::Display for Algorithm {
             Self::SlidingLog(spec) => (spec.limit, spec.window),
             Self::SlidingCounter(spec) => (spec.limit, spec.window),
             Self::TokenBucket(spec) => (spec.refill, spec.period),
+            Self::Concurrent(spec) => {
+                let lease = Micros(micros_of(spec.lease));
+                return write!(f, "{} {} lease {lease}", self.keyword(), spec.limit);
+            }
         };
         write!(f, "{} {count}/{}", self.keyword(), Micros(micros_of(period)))?;
         match self {
@@ -66,7 +70,7 @@ impl fmt::Display for Algorithm {
                 Some(grain) => write!(f, " grain {}", Micros(micros_of(grain))),
                 None => Ok(()),
             },
-            Self::SlidingCounter(_) => Ok(()),
+            Self::SlidingCounter(_) | Self::Concurrent(_) => Ok(()),
             Self::TokenBucket(spec) => {
                 write!(f, " burst {}", spec.burst)?;
                 f.write_str(if spec.is_by_interval() { " by-interval" } else { "" })

@@ -5,7 +5,10 @@ use std::ops::Rem;
 
 use super::error::{Part, PolicyError};
 use super::span::{self, Micros};
-use super::spec::{Algorithm, FixedWindow, Refill, SlidingCounter, SlidingLog, TokenBucket};
+use super::spec::{
+    Algorithm, Concurrent, FixedWindow, Refill, SlidingCounter, SlidingLog, TokenBucket,
+};
+use crate::algorithm::concurrent::ConcurrentRule;
 use crate::algorithm::fixed_window::FixedWindowRule;
 use crate::algorithm::interval_bucket::IntervalBucketRule;
 use crate::algorithm::rule::Rule;
@@ -28,6 +31,7 @@ impl Rule {
                 Refill::Continuous | Refill::Gcra => token_bucket(spec).map(Self::TokenBucket),
                 Refill::ByInterval => interval_bucket(spec).map(Self::IntervalBucket),
             },
+            Algorithm::Concurrent(spec) => concurrent(spec).map(Self::Concurrent),
         }
     }
 }
@@ -108,6 +112,16 @@ fn interval_bucket(spec: &TokenBucket) -> Result<IntervalBucketRule, PolicyError
     let period = span::check("period", spec.period)?;
     check_recovery(capacity.div_ceil(refill).checked_mul(period))?;
     Ok(IntervalBucketRule { capacity, refill: divisor(refill), period: divisor(period) })
+}
+
+fn concurrent(spec: &Concurrent) -> Result<ConcurrentRule, PolicyError> {
+    let (limit, max) = (spec.limit, Concurrent::MAX_SLOTS);
+    if limit > max {
+        let message = format!("the number of slots is {limit}; it must be at most {max}");
+        return Err(PolicyError::new(message).about(Part::Slots));
+    }
+    let lease = span::check("lease", spec.lease).map_err(|error| error.about(Part::Lease))?;
+    Ok(ConcurrentRule { limit, lease })
 }
 
 /// Converts a number into a divisor. The number was already checked to be above 0.

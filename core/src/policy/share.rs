@@ -153,6 +153,7 @@ impl Policy {
             Algorithm::SlidingCounter(spec) => {
                 self.with_algorithm(spec::SlidingCounter { limit, ..spec })
             }
+            Algorithm::Concurrent(spec) => self.with_algorithm(spec::Concurrent { limit, ..spec }),
             Algorithm::TokenBucket(spec) => rate(&spec).first_that_fits(|refill, period| {
                 let bucket = spec::TokenBucket { refill, period, burst: limit, ..spec.clone() };
                 self.with_algorithm(bucket)
@@ -169,7 +170,7 @@ impl Policy {
         if let Some(share) = other.max_hold_share() {
             self = self.max_hold_of(share)?;
         }
-        if other.refunds_lapsed() {
+        if other.0.refunds_lapsed {
             self = self.refund_lapsed().max_open_holds_of(other.max_open_holds())?;
         }
         if let Some(shards) = other.shards() {

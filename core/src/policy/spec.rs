@@ -18,6 +18,8 @@ pub enum Algorithm {
     SlidingCounter(SlidingCounter),
     /// See [`TokenBucket`], also for GCRA.
     TokenBucket(TokenBucket),
+    /// See [`Concurrent`].
+    Concurrent(Concurrent),
 }
 
 impl Algorithm {
@@ -30,6 +32,7 @@ impl Algorithm {
             Self::SlidingCounter(_) => "sliding-counter",
             Self::TokenBucket(bucket) if bucket.is_gcra() => "gcra",
             Self::TokenBucket(_) => "token-bucket",
+            Self::Concurrent(_) => "concurrent",
         }
     }
 }
@@ -245,6 +248,70 @@ impl TokenBucket {
     }
 }
 
+/// A limit for the number of requests at a time: slots.
+///
+/// Only a [hold](crate::Request::hold) takes slots. The settlement of the hold frees its slots. The
+/// cost of a charge is the number of slots, which is usually 1. One hold can take slots, charge
+/// rates and charge estimates, all of them or nothing.
+///
+/// The *lease* bounds the time for which a holder that has crashed keeps its slots: a hold with
+/// slots lapses after the lease, even if the hold has a longer time to live. A holder that works
+/// for longer [extends](crate::Limiter::extend) its hold in time.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use std::time::Duration;
+/// use tidegate_core::Limiter;
+/// use tidegate_memory::MemoryStore;
+///
+/// let policies = ["rate: fixed-window 60/1m".parse()?, "slots: concurrent 1 lease 30s".parse()?];
+/// let limiter = Limiter::new(MemoryStore::new(), policies)?;
+/// let request = limiter.by("rate", "alice").by("slots", "alice");
+/// let minute = Duration::from_secs(60);
+///
+/// let first = request.hold("request 1", minute).await?.into_ticket().unwrap();
+/// let second = request.hold("request 2", minute).await?;
+/// assert!(second.decision().is_denied());
+/// assert_eq!(second.decision().retry_after(), None); // nobody knows when the slot becomes free
+///
+/// limiter.settle(&first, []).await?; // frees the slot
+/// let third = request.hold("request 3", minute).await?;
+/// assert!(third.decision().is_allowed());
+/// assert_eq!(third.decision().verdicts()[0].remaining(), 58); // the refusal charged no rate
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Concurrent {
+    pub(super) limit: u64,
+    pub(super) lease: Duration,
+}
+
+impl Concurrent {
+    /// The maximum number of slots of a policy.
+    pub const MAX_SLOTS: u64 = 100_000;
+
+    /// Creates a limit of `limit` slots in use at a time. The slots of a holder that has crashed
+    /// are free after at most `lease`.
+    #[must_use]
+    pub fn new(limit: u64, lease: Duration) -> Self {
+        Self { limit, lease }
+    }
+
+    /// Returns the number of slots.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Returns the lease.
+    #[must_use]
+    pub const fn lease(&self) -> Duration {
+        self.lease
+    }
+}
+
 macro_rules! algorithms {
     ($($name:ident),+) => {$(
         impl From<$name> for Algorithm {
@@ -254,4 +321,4 @@ macro_rules! algorithms {
         }
     )+};
 }
-algorithms!(FixedWindow, SlidingLog, SlidingCounter, TokenBucket);
+algorithms!(FixedWindow, SlidingLog, SlidingCounter, TokenBucket, Concurrent);

@@ -63,6 +63,7 @@ impl fmt::Display for StateShape {
             Self::SlidingCounter(window) => write!(f, "counter.{}", Micros(window)),
             Self::TokenBucket => f.write_str("bucket"),
             Self::IntervalBucket(period) => write!(f, "bucket.{}", Micros(period)),
+            Self::Concurrent => f.write_str("slots"),
         }
     }
 }
@@ -78,6 +79,7 @@ impl StateShape {
             Self::SlidingCounter(window) => [5, window, 0],
             Self::TokenBucket => [6, 0, 0],
             Self::IntervalBucket(period) => [7, period, 0],
+            Self::Concurrent => [8, 0, 0],
         }
     }
 }

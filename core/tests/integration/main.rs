@@ -40,6 +40,8 @@ mod rules;
 mod serde;
 mod sharded_conformance;
 mod shares;
+#[cfg(feature = "tokio")]
+mod slots;
 mod stubs;
 #[cfg(feature = "tokio")]
 mod timeout;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{
-    Algorithm, Call, Charge, FixedWindow, MAX_EXACT, Operation, Policy, Shards, Share,
+    Algorithm, Call, Charge, Concurrent, FixedWindow, MAX_EXACT, Operation, Policy, Shards, Share,
     SlidingCounter, SlidingLog, TokenBucket,
 };
 
@@ -51,6 +51,45 @@ fn b35_zeros_are_errors_by_name_but_a_limit_of_zero_denies_all() {
     assert!(
         Policy::new("w", FixedWindow::new(1, MINUTE)).unwrap().block_for(Duration::ZERO).is_err()
     );
+}
+
+#[test]
+fn slots_have_a_number_and_a_lease() {
+    for text in [
+        "slots: concurrent 10 lease 30s",
+        "concurrent 0 lease 1us",
+        "s: concurrent 100000 lease 1d block 1s shards 2 whole max-hold 1/2 shadow",
+    ] {
+        let policy: Policy = text.parse().unwrap();
+        assert_eq!(policy.to_string(), text);
+        assert!(policy.is_concurrent() && policy.refunds_lapsed());
+    }
+    let built = Policy::new("slots", Concurrent::new(10, Duration::from_secs(30))).unwrap();
+    assert_eq!(built, "slots: concurrent 10 lease 30s".parse().unwrap());
+    assert_eq!(built.clone().refund_lapsed(), built);
+    assert!(built.max_open_holds_of(5).is_err());
+    for (text, message, marked) in [
+        (
+            "concurrent 100001 lease 1s",
+            "the number of slots is 100001; it must be at most 100000",
+            "100001",
+        ),
+        ("concurrent 5 lease 0s", "it must be at least 1us", "0s"),
+        ("concurrent 5 lease", "there must be a span of time after `lease`, such as `30s`", ""),
+        (
+            "concurrent 5 30s",
+            "`30s` is not `lease`; there must be `lease` and a span of time",
+            "30s",
+        ),
+        ("concurrent 5/1m", "`5/1m` is not a whole number; write 100 or 1_000", "5/1m"),
+        ("concurrent 5 lease 1s leased", "`leased` is not an option of concurrent", "leased"),
+        ("concurrent 5 lease 1s refund-lapsed", "is not an option of concurrent", "refund-lapsed"),
+        ("slots 5 lease 1s", "did you mean `concurrent` (slots in use at a time)?", "slots"),
+    ] {
+        let (error, span) = misread(text);
+        assert!(error.contains(message), "{text}: {error}");
+        assert_eq!(&text[span.unwrap()], marked, "{text}: {error}");
+    }
 }
 
 #[test]

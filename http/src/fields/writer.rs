@@ -354,7 +354,9 @@ impl FieldWriter {
                 _ => text.push(&member(verdict.name())),
             }
             text.push_integer(verdict.remaining());
-            if let Some(reset) = reset(verdict, is_denied) {
+            // The time at which a slot becomes free is not known.
+            let is_for_slots = verdict.policy().is_concurrent();
+            if let Some(reset) = reset(verdict, is_denied).filter(|_| !is_for_slots) {
                 text.push_str(";t=");
                 text.push_integer(reset);
             }
@@ -438,7 +440,8 @@ impl FieldWriter {
 
     fn unit(&self, policy: &Policy) -> Option<&str> {
         let known = self.units.iter().find(|known| *known.policy == *policy.name());
-        known.map(|known| &*known.unit)
+        let slot_unit = policy.is_concurrent().then_some("concurrent-requests");
+        known.map(|known| &*known.unit).or(slot_unit)
     }
 
     /// Returns the value of `RateLimit-Policy`. For the policies that the writer was built for,
@@ -486,7 +489,7 @@ impl FieldWriter {
             text.push_str(";qu=");
             text.push_string(unit);
         }
-        if policy.window() >= Duration::from_secs(1) {
+        if !policy.is_concurrent() && policy.window() >= Duration::from_secs(1) {
             text.push_str(";w=");
             text.push_integer(secs_ceil(policy.window()));
         }

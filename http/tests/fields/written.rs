@@ -366,6 +366,20 @@ fn six_by(scope: FieldScope, policies: &[Policy]) -> FieldWriter {
 }
 
 #[test]
+fn slots_have_their_own_unit_and_neither_a_window_nor_a_reset() {
+    let policies = policies(&["slots: concurrent 10 lease 30s", "api: fixed-window 100/1m"]);
+    let decision = Decision::new([admission(10, 4, secs(30)), admission(100, 50, secs(60))]);
+    let writer = FieldWriter::builder().build(&policies).unwrap();
+    assert_eq!(
+        written_by(&writer, &policies, &decision),
+        [
+            r#"ratelimit-policy: "slots";q=10;qu="concurrent-requests", "api";q=100;w=60"#,
+            r#"ratelimit: "slots";r=4, "api";r=50;t=60"#,
+        ]
+    );
+}
+
+#[test]
 fn a_decision_on_more_than_four_policies_writes_the_tightest_of_each_unit() {
     let policies = policies(&SIX);
     let verdicts = [

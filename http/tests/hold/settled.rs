@@ -204,3 +204,30 @@ impl Service<Request<()>> for Handler {
         std::future::ready(Ok(Response::new(body)))
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn slots_are_held_until_the_body_has_ended_or_is_dropped() {
+    let policies = ["tokens: fixed-window 10000/1h", "slots: concurrent 1 lease 5m"];
+    let policies = policies.map(|text| text.parse::<Policy>().unwrap());
+    let limiter = Limiter::new(watched(Duration::ZERO), policies).unwrap();
+    let limits = [Limit::by("tokens", Everybody).cost(100), Limit::by("slots", Everybody)];
+    let costs = [("tokens", ActualCost::usage("tokens"))];
+    let layer = RateLimitLayer::new(limiter.clone(), limits).unwrap();
+    let layer = layer.hold_for(TTL, costs).unwrap();
+    let request = || plan(&[], 200, &[Tokens(7), Sends(1)]);
+    for is_read in [true, false] {
+        let response = send(&layer, request()).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let refused = send(&layer, request()).await.unwrap();
+        assert_eq!((refused.status().as_u16(), refused.headers().get("retry-after")), (429, None));
+        if is_read {
+            assert_eq!(read(response.into_body()).await, (1, None));
+        } else {
+            drop(response);
+        }
+        limiter.guards_settled().await;
+    }
+    let peek = limiter.subject("").cost(0).peek().await.unwrap();
+    let [tokens, slots] = peek.verdicts() else { panic!("{peek:?}") };
+    assert_eq!((10_000 - tokens.remaining(), slots.remaining()), (107, 1));
+}

@@ -136,6 +136,10 @@ fn errors_of_our_own_keys_point_at_the_word() {
             "invalid policy: `gcro` is not an algorithm",
         ),
         (
+            "domain: d\ndescriptors:\n  - key: a\n    policy: concurrent 10 lease 30s",
+            "limits.yaml:4:13: invalid policy: only a hold takes slots (`concurrent`)",
+        ),
+        (
             "domain: d\ndescriptors: [{key: a, policy: [a]}]",
             "yaml file contains list of type other than map: a",
         ),

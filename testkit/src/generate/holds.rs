@@ -160,7 +160,12 @@ impl HoldScenario {
                 matches!(step.does, HoldDoes::Settle | HoldDoes::SettleSoFar | HoldDoes::Extend);
             let charges = if names_hold && step.fits && !last_held.is_empty() {
                 let costs = step.costs.iter().map(|cost| cost.unwrap_or(1)).cycle();
-                last_held.iter().zip(costs).map(|(charge, cost)| charge.cost(cost)).collect()
+                // A settlement gives no cost for slots.
+                let is_free = |charge: &Charge<'_>| charge.policy.is_concurrent() && step.id > 0;
+                let charges = last_held.iter().zip(costs);
+                charges
+                    .map(|(charge, cost)| charge.cost(if is_free(charge) { 0 } else { cost }))
+                    .collect()
             } else {
                 self.charges(step)
             };
@@ -193,9 +198,16 @@ impl HoldScenario {
 
     fn charges(&self, step: &HoldStep) -> Vec<Charge<'_>> {
         let policies = self.policies.iter().zip(&step.costs);
+        // Only holds take slots. Other operations on slots are errors, so most traces have none.
+        let is_possible = |policy: &Policy| {
+            use HoldDoes::{Acquire, Charge, HoldUpTo, Refund};
+            let is_error = matches!(step.does, HoldUpTo(_) | Acquire | Charge | Refund);
+            !policy.is_concurrent() || !is_error || step.id == 0
+        };
         let charge = |(policy, cost): (_, &Option<u64>)| {
             Some(Charge::new(policy, b"s").tenant(b"t").cost((*cost)?))
         };
+        let policies = policies.filter(|(policy, _)| is_possible(policy));
         let mut charges: Vec<Charge<'_>> = policies.filter_map(charge).collect();
         if charges.is_empty() {
             let first = self.policies.iter().take(1);

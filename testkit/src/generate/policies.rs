@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_core::{Algorithm, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket};
+use tidegate_core::{
+    Algorithm, Concurrent, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket,
+};
 
 /// The kinds of algorithms. A token bucket that refills by intervals has its own kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +57,18 @@ pub fn policy(kind: Kind, name: &'static str) -> impl Strategy<Value = Policy> {
 /// Returns a strategy for a policy of any kind, with a name.
 pub fn any_policy(name: &'static str) -> impl Strategy<Value = Policy> {
     Kind::any().prop_flat_map(move |kind| policy(kind, name))
+}
+
+/// Returns a strategy for a policy of slots, with this name. One in four policies blocks after a
+/// refusal, and one in eight is a shadow.
+pub fn slots_policy(name: &'static str) -> impl Strategy<Value = Policy> {
+    let lease = prop_oneof![6 => 5..60_u64, 1 => Just(1), 1 => Just(1 << 51)];
+    (0..7_u64, lease, block(), prop::bool::weighted(0.125)).prop_map(
+        move |(limit, lease, block, shadow)| {
+            let slots = Concurrent::new(limit, Duration::from_micros(lease));
+            finish(name, slots.into(), block, shadow)
+        },
+    )
 }
 
 /// Returns a strategy for three policies of any kinds, with the names `p`, `q` and `r`.

@@ -1,8 +1,9 @@
 //! The holds that the oracle knows. For each hold, the oracle keeps the charges and the settlement.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use tidegate_core::{Call, Charge, ErrorKind, Operation, Outcome, Policy};
+use tidegate_core::{Algorithm, Call, Charge, ErrorKind, Operation, Outcome, Policy};
 
 use super::Key;
 use super::ledger::{self, Change, Ledger};
@@ -91,7 +92,7 @@ pub(super) fn execute(
         }
         (Operation::Hold | Operation::HoldUpTo { .. }, None) => {
             let operation = min.map_or(Operation::Acquire, |min| Operation::AcquireUpTo { min });
-            let reply = ledger::execute(ledger, &Call::new(operation, &charges), now);
+            let reply = ledger::execute_valid(ledger, &Call::new(operation, &charges), now);
             let Reply::Decision { allowed: true, verdicts, amounts, .. } = &reply else {
                 return (reply, None);
             };
@@ -101,7 +102,7 @@ pub(super) fn execute(
                     let taken = if charge.is_check_only { 0 } else { taken };
                     (verdict.outcome == Outcome::Allowed).then_some(taken)
                 });
-            let ttl = micros(id.ttl);
+            let ttl = life(&charges, id.ttl);
             let hold = Hold {
                 held: held.collect(),
                 charges: held_charges(&charges),
@@ -134,7 +135,10 @@ pub(super) fn execute(
                 fail(ErrorKind::HoldLapsed)
             }
             None if operation == Operation::Extend => {
-                let (mut hold, ttl) = (hold.clone(), micros(id.ttl));
+                if hold.has_lost_slots(&charges) {
+                    return fail(ErrorKind::UnknownHold);
+                }
+                let (mut hold, ttl) = (hold.clone(), life(&charges, id.ttl));
                 hold.lapses_at = hold.lapses_at.max(now + ttl);
                 hold.expires_at = hold.expires_at.max(hold.lapses_at + ttl);
                 for (place, charge) in charges.iter().enumerate() {
@@ -169,7 +173,27 @@ pub(super) fn execute(
     }
 }
 
+/// Returns the time after which a hold lapses, in microseconds: its time to live, or the shortest
+/// lease of the slots that it takes.
+fn life(charges: &[Charge<'_>], ttl: Duration) -> u64 {
+    let lease = |charge: &Charge<'_>| match charge.policy.algorithm() {
+        Algorithm::Concurrent(slots) if !charge.is_check_only => Some(slots.lease()),
+        _ => None,
+    };
+    micros(charges.iter().filter_map(lease).min().map_or(ttl, |lease| lease.min(ttl)))
+}
+
 impl Hold {
+    /// Returns `true` if a reset has removed slots of the hold under a policy that is not a shadow.
+    fn has_lost_slots(&self, charges: &[Charge<'_>]) -> bool {
+        charges.iter().enumerate().any(|(place, charge)| {
+            matches!(charge.policy.algorithm(), Algorithm::Concurrent(_))
+                && !charge.policy.is_shadow()
+                && self.held[place].is_some_and(|held| held > 0)
+                && self.reset[place]
+        })
+    }
+
     /// Returns the time at which the hold lapses, and the order of the hold among holds that lapse
     /// at the same time. Returns `None` if the hold has lapsed or is settled.
     pub(super) fn lapses_at(&self) -> Option<(u64, Option<u64>)> {

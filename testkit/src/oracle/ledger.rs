@@ -22,6 +22,7 @@ pub(super) fn key_of(charge: &Charge<'_>) -> Key {
         FixedWindow(spec) => format!("window {:?} {:?}", spec.window(), spec.start()),
         SlidingLog(spec) => format!("log {:?} {:?}", spec.window(), spec.granularity()),
         SlidingCounter(spec) => format!("counter {:?}", spec.window()),
+        Algorithm::Concurrent(_) => "slots".to_owned(),
         TokenBucket(spec) if spec.is_by_interval() => format!("by interval {:?}", spec.period()),
         _ => "bucket".to_owned(),
     };
@@ -35,6 +36,12 @@ pub(super) fn execute(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
     if !mistakes.is_empty() {
         return Reply::Error(mistakes);
     }
+    execute_valid(ledger, call, now)
+}
+
+/// Executes a call that is known to be valid, or the acquire of a valid hold.
+pub(super) fn execute_valid(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
+    let charges: Vec<Charge<'_>> = call.charges.iter().collect();
     match call.operation {
         Operation::Peek => peek(ledger, &charges, now),
         Operation::Acquire => acquire(ledger, &charges, None, now),
@@ -133,6 +140,25 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
         || charges.iter().any(|charge| too_long(charge.subject) || too_long(charge.tenant))
         || charges.iter().any(|a| charges.iter().any(|b| mixed_up(a, b)))
     {
+        mistakes.push(ErrorKind::InvalidCall);
+    }
+    // Only holds take slots, and a settlement frees all of them.
+    let takes_slots = |charge: &&Charge<'_>| {
+        matches!(charge.policy.algorithm(), Algorithm::Concurrent(_))
+            && !charge.is_check_only
+            && charge.cost > 0
+    };
+    let leaves_slots_alone = matches!(
+        operation,
+        Operation::Hold
+            | Operation::Extend
+            | Operation::Peek
+            | Operation::Reserve { .. }
+            | Operation::Reset
+            | Operation::Block { .. }
+            | Operation::BlockAtLeast { .. }
+    );
+    if !leaves_slots_alone && charges.iter().any(|charge| takes_slots(&charge)) {
         mistakes.push(ErrorKind::InvalidCall);
     }
     let is_bucket =

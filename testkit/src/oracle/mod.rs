@@ -11,7 +11,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `fixed_window`, `sliding_log`, `sliding_counter`, `bucket`, `interval_bucket` | the rules of each algorithm, and the past that it keeps |
+//! | `fixed_window`, `sliding_log`, `sliding_counter`, `bucket`, `interval_bucket`, `concurrent` | the rules of each algorithm, and the past that it keeps |
 //! | `rules` | the trait that each algorithm implements, and the searches |
 //! | `record` | the record of one key: past charges, block, and policy of the last write |
 //! | `ledger` | the execution of a whole call, with several charges, blocks and shadows |
@@ -20,6 +20,7 @@
 //! | `reply` | a form of an answer that can be compared |
 
 mod bucket;
+mod concurrent;
 mod fixed_window;
 mod holds;
 mod interval_bucket;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use tidegate_core::{Algorithm, Charge};
 
-use super::{bucket, fixed_window, interval_bucket, sliding_counter, sliding_log};
+use super::{bucket, concurrent, fixed_window, interval_bucket, sliding_counter, sliding_log};
 
 /// The maximum cost that a state can count.
 pub(super) const MAX_COUNT: u64 = 1 << 52;
@@ -24,6 +24,7 @@ pub(super) enum Past {
     SlidingCounter(sliding_counter::Past),
     Bucket(bucket::Past),
     IntervalBucket(interval_bucket::Past),
+    Concurrent(concurrent::Past),
 }
 
 /// The rules of an algorithm, with the settings of one policy.
@@ -79,6 +80,7 @@ pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
         Algorithm::TokenBucket(spec) if spec.is_by_interval() => {
             Box::new(interval_bucket::IntervalBucket::new(spec))
         }
+        Algorithm::Concurrent(spec) => Box::new(concurrent::Slots::new(spec)),
         algorithm => Box::new(bucket::Bucket::new(algorithm, tick)),
     }
 }

@@ -14,7 +14,7 @@ use super::fixture::Fixture;
 use super::harness::{Harness, case, cases, concurrently, each, each_case, threads};
 use super::report::{check, check_eq, fail, leave_out, unless_unsupported};
 use crate::compare::against_oracle::run_holds_against_oracle;
-use crate::generate::{any_policy, hold_scenario, several_policies};
+use crate::generate::{any_policy, hold_scenario, several_policies, slots_policy};
 use crate::stores::faults::Fault;
 use crate::stores::faults::Faults;
 
@@ -79,10 +79,12 @@ pub(super) fn holds_of_several_charges_are_decided_as_by_the_oracle<F: Fixture>(
 /// the oracle, which refunds a hold at the time of its lapse.
 pub(super) fn lapses_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let any = |name| {
-        (any_policy(name), prop::bool::weighted(0.8)).prop_map(|(policy, refunds)| match refunds {
+        let policy = (any_policy(name), prop::bool::weighted(0.8));
+        let policy = policy.prop_map(|(policy, refunds)| match refunds {
             true => policy.refund_lapsed(),
             false => policy,
-        })
+        });
+        prop_oneof![3 => policy, 2 => slots_policy(name)]
     };
     let several = (any("p"), any("q"), 1..3_usize).prop_map(|(p, q, count)| {
         let mut policies = vec![p, q];

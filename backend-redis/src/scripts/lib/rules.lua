@@ -34,8 +34,8 @@ end
 -- Three tables, indexed by the number of the rule (the algorithm): the kind and the size of the
 -- stored value, and the function that executes the rule. The kind of a fixed window depends on the
 -- start of the windows, so the kind is the fourth number of the policy.
-local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL }
-local SIZES = { WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, INTERVAL_SIZE }
+local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL, SLOTS }
+local SIZES = { WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, INTERVAL_SIZE, SLOTS_SIZE }
 local RULES = {
   function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4)
     local admits, a, b, c, after, expires_at, keeps_ttl
@@ -68,4 +68,11 @@ local RULES = {
     --- @inline rules/interval_bucket
     return admits, a, b, c, d, after, expires_at, nil, keeps_ttl
   end,
+  --- @when lapse
+  function(value, kind, cost, op, max_wait, taken_at, p1)
+    local admits, a, b, c, after, expires_at
+    --- @inline rules/concurrent
+    return admits, a, b, c, 0, after, expires_at
+  end,
+  --- @end
 }

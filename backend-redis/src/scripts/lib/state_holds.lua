@@ -183,7 +183,7 @@ local function read_holds(key)
   foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent, foot.number, foot.open, foot.lapsed,
     foot.refunded, foot.refunded_at, foot.due, foot.ends, foot.key_expires_at =
     parse('<BI7I7I7I7I4I4I4I7I7I7I7I7', member, size + 1)
-  local is_rule_valid = foot.p2 > 0 and (foot.p3 > 0 or foot.rule <= SLIDING_LOG)
+  local is_rule_valid = foot.p2 > 0 and (foot.p3 > 0 or foot.rule <= SLIDING_LOG or foot.rule == CONCURRENT)
     and (foot.p4 > 0 or foot.rule ~= TOKEN_BUCKET)
   local value, kind, blocked_until = decode(member:sub(1, size), false)
   if kind == FOREIGN or not RULES[foot.rule] or not is_rule_valid then return false, FOREIGN, 0 end

@@ -8,7 +8,7 @@
 local function decode(value, is_list)
   if not value then return nil, NONE, 0 end
   local kind, size, blocked_until = value:byte() or FOREIGN, #value, 0
-  if kind >= NONE + BLOCK_FLAG and kind <= INTERVAL + BLOCK_FLAG and size > BLOCK_SIZE then
+  if kind >= NONE + BLOCK_FLAG and kind <= SLOTS + BLOCK_FLAG and size > BLOCK_SIZE then
     kind, size = kind - BLOCK_FLAG, size - BLOCK_SIZE
     blocked_until = parse('<I7', value, size + 1)
     value = string.char(kind) .. value:sub(2, size)
@@ -22,6 +22,9 @@ local function decode(value, is_list)
       or size == COUNTER_SIZE and kind == COUNTER
       or size == BUCKET_SIZE and kind == BUCKET
       or size == INTERVAL_SIZE and kind == INTERVAL
+      --- @when lapse
+      or size == SLOTS_SIZE and kind == SLOTS
+      --- @end
       or size == 1 and kind == NONE
   end
   if is_valid and blocked_until < MAX_EXACT + MAX_SPAN then return value, kind, blocked_until end

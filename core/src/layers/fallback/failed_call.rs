@@ -70,6 +70,9 @@ impl<'a> FailedCall<'a> {
             is_refused: false,
             max_amount: u64::MAX,
         };
+        if failed.needs_slots() {
+            return Err(failed.error);
+        }
         let open = failed.decide_open(call.operation, None)?;
         failed.is_refused = failed.is_closed() || open.is_denied();
         failed.max_amount = amount_of(&open).unwrap_or(u64::MAX);
@@ -125,6 +128,15 @@ impl<'a> FailedCall<'a> {
         self.call.operation.can_be_refused()
     }
 
+    /// Returns `true` if the fallback store would have to take slots. It cannot, because it keeps no
+    /// holds.
+    fn needs_slots(&self) -> bool {
+        let mut pairs = self.call.charges.iter().zip(&self.fallbacks);
+        pairs.any(|(charge, fallback)| {
+            matches!(fallback, Fallback::FallBack(_)) && charge.takes_slots()
+        })
+    }
+
     fn is_closed(&self) -> bool {
         let mut pairs = self.call.charges.iter().zip(&self.fallbacks);
         pairs.any(|(charge, fallback)| {
@@ -150,6 +162,8 @@ impl<'a> FailedCall<'a> {
         let open: SmallVec<[Charge<'_>; 2]> = pairs
             .filter(|(_, fallback)| matches!(fallback, Fallback::Open))
             .map(|(charge, _)| amount.map_or(charge, |amount| self.with_amount(charge, amount)))
+            // No slot is taken, because no hold is kept that would free it.
+            .map(|charge| if charge.takes_slots() { charge.check_only() } else { charge })
             .collect();
         if open.is_empty() {
             return Ok(Decision::new([]));

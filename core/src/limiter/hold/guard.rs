@@ -153,14 +153,17 @@ impl<S: Store + 'static> HoldGuard<S> {
 impl<S: Store + 'static> OpenHold<S> {
     /// Returns the name and the cost of each policy. The cost is the reported cost, or if there is
     /// none, the result of `default` for the held amount. If this result is `None`, the policy is
-    /// omitted.
+    /// omitted. Slots are omitted too, because a settlement frees all of them.
     fn costs<'o>(
         &'o self,
         default: impl Fn(u64) -> Option<u64> + 'o,
     ) -> impl Iterator<Item = (&'o str, u64)> {
-        let charges = self.ticket.held().zip(&self.spent);
-        charges
-            .filter_map(move |((name, held), spent)| Some((name, spent.or_else(|| default(held))?)))
+        let charges = self.ticket.charges.iter().zip(&self.spent);
+        charges.filter_map(move |(held, spent)| {
+            let policy = held.charge.policy();
+            let cost = spent.or_else(|| default(held.held)).filter(|_| !policy.is_concurrent())?;
+            Some((policy.name(), cost))
+        })
     }
 }
 

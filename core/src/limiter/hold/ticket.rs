@@ -167,7 +167,11 @@ impl Ticket {
         let mut charges: Vec<Charge<'t>> = self
             .charges
             .iter()
-            .map(|charge| charge.charge.as_charge().cost(default(charge)))
+            .map(|charge| {
+                let held = charge.charge.as_charge();
+                // A settlement frees all slots, so it gives no cost for them.
+                held.cost(if held.policy.is_concurrent() { 0 } else { default(charge) })
+            })
             .collect();
         for (name, cost) in costs {
             let mut is_known = false;

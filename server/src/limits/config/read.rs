@@ -315,6 +315,11 @@ fn policy_limit(map: &Map, node: &Node, is_quota: bool) -> Result<Kind, Problem>
     if !policy.is_named() {
         policy = format!("{POLICY_NAME}: {}", scalar.text).parse().map_err(invalid)?;
     }
+    if policy.is_concurrent() {
+        let message = "invalid policy: only a hold takes slots (`concurrent`), and a request of Envoy makes no \
+                       hold; use `TG.HOLD` or `/v1/hold`";
+        return Err(Problem::new(node.at, message));
+    }
     if boolean(map, "shadow_mode")? {
         policy = policy.shadow();
     }

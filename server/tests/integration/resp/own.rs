@@ -100,6 +100,26 @@ async fn a_hold_is_settled_at_what_was_used() {
 }
 
 #[tokio::test]
+async fn a_hold_takes_slots_and_its_end_frees_them() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let slots = "slots: concurrent 1 lease 30s";
+    let hold = |id| ["TG.HOLD", "alice", slots, "ID", id, "EX", "60"];
+    assert_eq!(call(client, &hold("a")).await, "[1 0 [allowed 1 0 0 30000 1]]");
+    assert_eq!(call(client, &hold("b")).await, "[0 -1 [denied 1 0 -1 30000 0]]");
+    server.advance(20_000);
+    let extend = ["TG.EXTEND", "alice", slots, "ID", "a", "EX", "60"];
+    assert_eq!(call(client, &extend).await, "[1 0 [allowed 1 0 0 30000 0]]");
+    server.advance(20_000);
+    assert_eq!(call(client, &hold("b")).await, "[0 -1 [denied 1 0 -1 30000 0]]");
+    let cancel = ["TG.CANCEL", "alice", slots, "ID", "a"];
+    assert_eq!(call(client, &cancel).await, "[1 0 [allowed 1 1 0 0 1]]");
+    assert_eq!(call(client, &hold("b")).await, "[1 0 [allowed 1 0 0 30000 1]]");
+    let acquire = call(client, &["TG.ACQUIRE", "alice", slots]).await;
+    assert!(acquire.contains("only a hold takes slots"), "{acquire}");
+}
+
+#[tokio::test]
 async fn the_charges_of_a_hold_can_be_sent_again_with_their_costs() {
     let server = Server::start().await;
     let client = &mut server.client().await;

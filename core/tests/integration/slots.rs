@@ -1,0 +1,230 @@
+//! Tests of slots: limits for the number of requests at a time.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
+
+use std::time::Duration;
+
+use tidegate_core::{
+    Call, CallId, Charge, ErrorKind, HoldGuard, Limiter, ManualClock, OnDrop, Operation, Outcome,
+    Policy, Share, Store, StoreExt, Ticket,
+};
+use tidegate_testkit::ModelStore;
+use tidegate_testkit::faults::{Fault, Faults};
+
+use crate::run;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn policy(text: &str) -> Policy {
+    text.parse().unwrap()
+}
+
+fn limiter<S: Store>(store: S, policies: &[&str]) -> Limiter<S> {
+    Limiter::new(store, policies.iter().map(|text| policy(text))).unwrap()
+}
+
+async fn take<S: Store>(limiter: &Limiter<S>, id: &str) -> Option<Ticket> {
+    limiter.subject("a").hold(id, MINUTE).await.unwrap().into_ticket().ok()
+}
+
+async fn free<S: Store>(limiter: &Limiter<S>, name: &str) -> u64 {
+    let peek = limiter.by(name, "a").cost(0).peek().await.unwrap();
+    peek.verdicts()[0].remaining()
+}
+
+/// The case of LiteLLM#39309: a refusal by a slot must not charge the rate.
+#[test]
+fn a_refusal_by_slots_charges_no_rate_and_a_refusal_by_a_rate_takes_no_slot() {
+    run(async {
+        let clock = ManualClock::default();
+        let policies = ["rate: fixed-window 2/1m anchored", "slots: concurrent 1 lease 30s"];
+        let limiter = limiter(ModelStore::new(clock.clone()), &policies);
+        let a = take(&limiter, "a").await.unwrap();
+        let b = limiter.subject("a").hold("b", MINUTE).await.unwrap();
+        assert!(b.decision().is_denied());
+        assert_eq!(b.decision().retry_after(), None);
+        assert_eq!((free(&limiter, "rate").await, free(&limiter, "slots").await), (1, 0));
+
+        let settlement = limiter.settle(&a, []).await.unwrap();
+        assert_eq!((settlement.given_back("slots"), settlement.given_back("rate")), (1, 0));
+        let c = take(&limiter, "c").await.unwrap();
+        // The rate and the slots refuse. Only the wait for the rate is known.
+        clock.advance(SECOND);
+        let d = limiter.subject("a").hold("d", MINUTE).await.unwrap();
+        assert_eq!(d.decision().retry_after(), Some(59 * SECOND));
+        limiter.cancel(&c).await.unwrap();
+        assert_eq!((free(&limiter, "rate").await, free(&limiter, "slots").await), (1, 1));
+        assert!(take(&limiter, "e").await.is_some());
+        assert!(take(&limiter, "f").await.is_none());
+        clock.advance(59 * SECOND);
+        // The hold of `e` was not settled, so its slot became free at the end of its lease.
+        assert_eq!((free(&limiter, "rate").await, free(&limiter, "slots").await), (2, 1));
+    });
+}
+
+#[test]
+fn the_slots_of_a_holder_that_crashed_are_free_exactly_after_the_lease() {
+    run(async {
+        let clock = ManualClock::default();
+        let limiter = limiter(ModelStore::new(clock.clone()), &["slots: concurrent 2 lease 30s"]);
+        let crashed = take(&limiter, "crashed").await.unwrap();
+        clock.advance(10 * SECOND);
+        let alive = take(&limiter, "alive").await.unwrap();
+        clock.advance(20 * SECOND - Duration::from_micros(1));
+        assert!(take(&limiter, "next").await.is_none());
+        limiter.extend(&alive, MINUTE).await.unwrap();
+        clock.advance(Duration::from_micros(1));
+        assert_eq!(
+            limiter.extend(&crashed, MINUTE).await.unwrap_err().kind(),
+            ErrorKind::HoldLapsed
+        );
+        assert!(take(&limiter, "next").await.is_some());
+        assert!(take(&limiter, "another").await.is_none());
+        // The settlement after the lapse frees no slot of the next holder.
+        limiter.settle(&crashed, []).await.unwrap();
+        assert_eq!(free(&limiter, "slots").await, 0);
+        // The extension counts from its own time, although the hold has a longer time to live.
+        clock.advance(30 * SECOND - Duration::from_micros(1));
+        assert_eq!(free(&limiter, "slots").await, 1);
+        limiter.settle(&alive, []).await.unwrap();
+        assert_eq!(free(&limiter, "slots").await, 1);
+    });
+}
+
+#[test]
+fn a_holder_learns_that_a_reset_has_removed_its_slots() {
+    run(async {
+        for (text, kind) in [
+            ("slots: concurrent 2 lease 30s", Some(ErrorKind::UnknownHold)),
+            ("slots: concurrent 2 lease 30s shadow", None),
+        ] {
+            let limiter = limiter(ModelStore::new(ManualClock::default()), &[text]);
+            let ticket = take(&limiter, "id").await.unwrap();
+            limiter.extend(&ticket, MINUTE).await.unwrap();
+            limiter.subject("a").reset().await.unwrap();
+            assert_eq!(free(&limiter, "slots").await, 2);
+            let answer = limiter.extend(&ticket, MINUTE).await;
+            assert_eq!(answer.err().map(|error| error.kind()), kind, "{text}");
+            assert!(take(&limiter, "new").await.is_some());
+            limiter.settle(&ticket, []).await.unwrap();
+            assert_eq!(free(&limiter, "slots").await, 1, "the new holder keeps its slot");
+        }
+    });
+}
+
+#[test]
+fn only_holds_take_slots_and_no_other_operation_changes_them() {
+    run(async {
+        let policy = policy("slots: concurrent 3 lease 30s");
+        let store = ModelStore::new(ManualClock::default());
+        let charge = Charge::new(&policy, "a").cost(2);
+        let id = CallId::new("id", MINUTE);
+        let hold = store.decide(Call::new(Operation::Hold, &[charge]).with_id(id)).await.unwrap();
+        assert!(hold.is_allowed());
+        for operation in [
+            Operation::Acquire,
+            Operation::AcquireUpTo { min: 1 },
+            Operation::Charge,
+            Operation::Refund,
+            Operation::Undo { at: store.now().await.unwrap() },
+            Operation::HoldUpTo { min: 1 },
+            Operation::Settle,
+            Operation::SettleSoFar,
+        ] {
+            let one = [charge.cost(1)];
+            let call = Call::new(operation, &one);
+            let call = if operation.is_of_hold() { call.with_id(id) } else { call };
+            let error = store.decide(call).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidCall, "{operation:?}");
+            assert!(error.to_string().contains(operation.name()), "{error}");
+            // A check-only charge and a cost of 0 take nothing.
+            let free = [charge.cost(0)];
+            if !operation.is_of_hold() && operation.min_amount().is_none() {
+                assert!(store.decide(Call::new(operation, &free)).await.is_ok(), "{operation:?}");
+                let check = [charge.cost(1).check_only()];
+                assert!(store.decide(Call::new(operation, &check)).await.is_ok(), "{operation:?}");
+            }
+        }
+        let reserve = Operation::Reserve { max_wait: SECOND };
+        let error = store.decide(Call::new(reserve, &[charge])).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let peek = store.decide(Call::new(Operation::Peek, &[charge.cost(1)])).await.unwrap();
+        assert_eq!((peek.verdicts()[0].remaining(), peek.unspent()), (1, &[Some(2)][..]));
+        let too_many = [charge.cost(4)];
+        let peek = store.decide(Call::new(Operation::Peek, &too_many)).await.unwrap();
+        assert_eq!((peek.verdicts()[0].outcome(), peek.retry_after()), (Outcome::Denied, None));
+    });
+}
+
+#[test]
+fn a_block_refuses_new_holders_and_a_lower_limit_evicts_none() {
+    run(async {
+        let store = ModelStore::new(ManualClock::default());
+        let three = limiter(&store, &["slots: concurrent 3 lease 30s"]);
+        let one = limiter(&store, &["slots: concurrent 1 lease 5s"]);
+        let tickets = [take(&three, "a").await.unwrap(), take(&three, "b").await.unwrap()];
+        assert_eq!((free(&three, "slots").await, free(&one, "slots").await), (1, 0));
+        three.subject("a").block(SECOND).await.unwrap();
+        assert!(take(&three, "c").await.is_none());
+        for ticket in &tickets {
+            three.extend(ticket, MINUTE).await.unwrap();
+        }
+        one.settle(&tickets[0], []).await.unwrap();
+        three.subject("a").block(Duration::ZERO).await.unwrap();
+        assert!(take(&one, "c").await.is_none());
+        one.settle(&tickets[1], []).await.unwrap();
+        assert!(take(&one, "c").await.is_some());
+    });
+}
+
+#[test]
+fn a_guard_frees_its_slots_when_it_is_dropped() {
+    run(async {
+        let policies = ["slots: concurrent 1 lease 30s", "tokens: token-bucket 100/1m"];
+        let limiter = limiter(ModelStore::new(ManualClock::default()), &policies);
+        for rule in [OnDrop::Settle, OnDrop::Cancel] {
+            let request = limiter.by("slots", "a").by("tokens", "a").cost(60);
+            let hold = request.hold(&format!("{rule:?}"), MINUTE).await.unwrap();
+            let mut guard = HoldGuard::new(&limiter, hold.into_ticket().unwrap(), rule).unwrap();
+            guard.spent("tokens", 10);
+            assert_eq!(free(&limiter, "slots").await, 0);
+            drop(guard);
+            limiter.guards_settled().await;
+            assert_eq!(free(&limiter, "slots").await, 1);
+        }
+        assert_eq!(free(&limiter, "tokens").await, 80);
+    });
+}
+
+/// While the store is away, no slot can be taken. The failure policy decides, or the error of the
+/// store is returned.
+#[test]
+fn the_failure_policy_decides_while_the_store_is_away() {
+    run(async {
+        let away = || {
+            let down = vec![Fault::Before(ErrorKind::Unavailable); 9];
+            ModelStore::new(ManualClock::default()).layer(Faults::new(down))
+        };
+        let slots = ["slots: concurrent 1 lease 30s"];
+        let open = limiter(away().or_fail_open(), &slots);
+        let first = take(&open, "a").await.unwrap();
+        assert!(first.is_degraded());
+        let second = take(&open, "b").await.unwrap();
+        let closed = limiter(away().or_fail_closed(), &slots);
+        assert!(take(&closed, "a").await.is_none());
+        let whole = Share::new(1, 1).unwrap();
+        let fallback = ModelStore::new(ManualClock::default());
+        let fallback = limiter(away().or_fall_back_to(fallback, whole), &slots);
+        let error = fallback.subject("a").hold("a", MINUTE).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+
+        // The store is there again, and does not know the holds.
+        let store = ModelStore::new(ManualClock::default()).or_fail_open();
+        let limiter = limiter(store, &slots);
+        for ticket in [first, second] {
+            limiter.settle(&ticket, []).await.unwrap();
+        }
+        assert_eq!(free(&limiter, "slots").await, 1);
+    });
+}
