@@ -128,8 +128,8 @@ impl<'a> FailedCall<'a> {
         self.call.operation.can_be_refused()
     }
 
-    /// Returns `true` if the fallback store would have to take slots. It cannot, because it keeps no
-    /// holds.
+    /// Returns `true` if the fallback store would have to take slots. It cannot, because it keeps
+    /// no holds.
     fn needs_slots(&self) -> bool {
         let mut pairs = self.call.charges.iter().zip(&self.fallbacks);
         pairs.any(|(charge, fallback)| {
