@@ -59,12 +59,13 @@ impl<'a> Call<'a> {
 
     /// Returns the time after which a hold of this call lapses. It is the time to live `ttl`, or
     /// the shortest lease of the [slots](crate::Concurrent) that the call takes, if that is
-    /// shorter.
+    /// shorter. The lease of a shadow does not count, because a shadow never ends a hold.
     #[doc(hidden)]
     #[must_use]
     pub fn life_of_hold(&self, ttl: Duration) -> Duration {
         let leases = self.charges.iter().filter_map(|charge| match charge.policy.algorithm() {
-            Algorithm::Concurrent(slots) if !charge.is_check_only => Some(slots.lease()),
+            _ if charge.policy.is_shadow() || charge.is_check_only => None,
+            Algorithm::Concurrent(slots) => Some(slots.lease()),
             _ => None,
         });
         leases.fold(ttl, Duration::min)

@@ -92,6 +92,29 @@ fn the_slots_of_a_holder_that_crashed_are_free_exactly_after_the_lease() {
     });
 }
 
+/// A shadow must not change when a hold lapses, so its lease does not count.
+#[test]
+fn the_shortest_lease_that_is_enforced_ends_a_hold() {
+    run(async {
+        let clock = ManualClock::default();
+        let policies = [
+            "long: concurrent 2 lease 50s",
+            "short: concurrent 2 lease 20s",
+            "shadow: concurrent 2 lease 1s shadow",
+        ];
+        let limiter = limiter(ModelStore::new(clock.clone()), &policies);
+        take(&limiter, "id").await.unwrap();
+        for (passes, in_use) in
+            [(20 * SECOND - Duration::from_micros(1), 1), (Duration::from_micros(1), 0)]
+        {
+            clock.advance(passes);
+            for name in ["long", "short", "shadow"] {
+                assert_eq!(free(&limiter, name).await, 2 - in_use, "{name}");
+            }
+        }
+    });
+}
+
 #[test]
 fn a_holder_learns_that_a_reset_has_removed_its_slots() {
     run(async {

@@ -177,7 +177,9 @@ pub(super) fn execute(
 /// lease of the slots that it takes.
 fn life(charges: &[Charge<'_>], ttl: Duration) -> u64 {
     let lease = |charge: &Charge<'_>| match charge.policy.algorithm() {
-        Algorithm::Concurrent(slots) if !charge.is_check_only => Some(slots.lease()),
+        Algorithm::Concurrent(slots) if !charge.is_check_only && !charge.policy.is_shadow() => {
+            Some(slots.lease())
+        }
         _ => None,
     };
     micros(charges.iter().filter_map(lease).min().map_or(ttl, |lease| lease.min(ttl)))
