@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
+use tidegate_core::algorithm::concurrent;
+use tidegate_core::engine::{Record, State};
 use tidegate_core::{
     Call, CallId, Charge, ErrorKind, HoldGuard, Limiter, ManualClock, OnDrop, Operation, Outcome,
-    Policy, Share, Store, StoreExt, Ticket,
+    Policy, Share, Store, StoreExt, Ticket, Timestamp,
 };
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::faults::{Fault, Faults};
@@ -199,6 +201,15 @@ fn a_block_refuses_new_holders_and_a_lower_limit_evicts_none() {
         one.settle(&tickets[1], []).await.unwrap();
         assert!(take(&one, "c").await.is_some());
     });
+}
+
+/// A store must be able to drop the state of holders that have crashed. So the last hold on the
+/// state determines how long the state is kept, and the count alone never keeps it.
+#[test]
+fn slots_without_a_hold_do_not_keep_their_state() {
+    let state = State::Concurrent(concurrent::State::new(3));
+    let record = Record::restore(&policy("concurrent 5 lease 30s"), Some(state), None).unwrap();
+    assert_eq!(record.recovers_at(), Some(Timestamp::EPOCH));
 }
 
 #[test]
