@@ -334,3 +334,14 @@ impl Replay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_of_slots_is_an_error_with_a_reason() {
+        assert!(policy("slots: concurrent 10 lease 30s").unwrap_err().contains("at a time"));
+        assert!(policy("api: fixed-window 10/1m").is_ok());
+    }
+}
