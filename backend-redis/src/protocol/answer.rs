@@ -25,6 +25,9 @@ pub struct ScriptReply {
     /// Although the clock of the server can step back, this time is never before the last write of
     /// the state.
     pub taken_at: SmallVec<[Timestamp; 4]>,
+    /// Whether the call repeated an earlier hold, and the script has only returned the reply to the
+    /// earlier hold.
+    pub is_repetition: bool,
 }
 
 /// Returns the error that a script has reported for a call with an id. Returns `None` if the reply
@@ -127,6 +130,9 @@ fn read_call(
         read_holds(normalized, now, &mut replies, reader)?;
     }
     let mut reply = decide(normalized, &replies, now)?;
+    if has_holds {
+        reply = read_fences(normalized, reply, reader)?;
+    }
     if normalized.has_amounts() {
         let amounts = normalized.split(&amounts);
         reply.decision = reply
@@ -160,7 +166,10 @@ fn read_up_to(
     if has_holds {
         read_holds(&taken, now, &mut replies, reader)?;
     }
-    let reply = decide(&taken, &replies, now)?;
+    let mut reply = decide(&taken, &replies, now)?;
+    if has_holds {
+        reply = read_fences(&taken, reply, reader)?;
+    }
     let amounts =
         taken.charges.iter().zip(reply.decision.verdicts()).map(|((charge, _), verdict)| {
             let is_taken = verdict.outcome() == Outcome::Allowed && !charge.is_check_only;
@@ -181,6 +190,27 @@ fn read_holds(
         reply.holds = open_holds::read(reader, charge.policy.rule(), now)?;
     }
     Some(())
+}
+
+/// Reads the numbers of the holds that the call has made, and adds the fences to the decision.
+fn read_fences(
+    normalized: &NormalizedCall<'_>,
+    reply: ScriptReply,
+    reader: &mut Reader<'_>,
+) -> Option<ScriptReply> {
+    let is_hold = normalized.operation.is_of_hold() && !normalized.is_on_a_hold();
+    if !is_hold || reply.decision.is_denied() {
+        return Some(reply);
+    }
+    let fence = |(charge, _): &(Charge<'_>, u64)| {
+        let number = reader.number()?;
+        Some((number > 0 && charge.policy.is_concurrent()).then_some(number))
+    };
+    let fences = normalized.charges.iter().map(fence).collect::<Option<SmallVec<[_; 4]>>>()?;
+    if !normalized.charges.iter().any(|(charge, _)| charge.policy.is_concurrent()) {
+        return Some(reply);
+    }
+    Some(ScriptReply { decision: reply.decision.with_fences(fences), ..reply })
 }
 
 pub(super) fn decide(
@@ -210,7 +240,7 @@ pub(super) fn decide(
     let is_booked =
         matches!(normalized.operation, Operation::Reserve { .. }) && decision.is_allowed();
     let wait = Duration::from_micros(if is_booked { booked } else { 0 });
-    Some(ScriptReply { decision: decision.with_wait(wait), taken_at })
+    Some(ScriptReply { decision: decision.with_wait(wait), taken_at, is_repetition: false })
 }
 
 /// Adds the unspent amounts to the decision of a peek, for each policy whose state has holds.

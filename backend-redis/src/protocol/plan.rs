@@ -35,6 +35,15 @@ struct Step {
     places: IntoIter<[usize; 1]>,
     /// The fastest tier whose scripts possibly decide the calls.
     tier: Tier,
+    /// The reply to the single call of the step, if the call repeated a hold of slots. The step
+    /// then extends the hold: see [`Call::must_renew`].
+    repeated: Option<Box<ScriptReply>>,
+}
+
+impl Step {
+    fn new(places: Places, tier: Tier) -> Self {
+        Self { places: places.into_iter(), tier, repeated: None }
+    }
 }
 
 #[derive(Debug)]
@@ -42,13 +51,15 @@ pub struct PlannedRequest<'a> {
     pub request: Request<'a>,
     /// The calls of the request, in order, as indices into the list of the plan.
     pub places: Places,
+    /// The answer to the call if this request, which extends the hold of the call, succeeds.
+    repeated: Option<Box<ScriptReply>>,
 }
 
 impl<'c, 'a> Plan<'c, 'a> {
     /// Creates a plan for the calls at `places`, in this order.
     #[must_use]
     pub fn new(keys: &'c Keys, calls: &'c [Call<'a>], places: Places) -> Self {
-        let steps = SmallVec::from_buf([Step { places: places.into_iter(), tier: Tier::Usual }]);
+        let steps = SmallVec::from_buf([Step::new(places, Tier::Usual)]);
         Self { keys, calls, is_peek: false, steps }
     }
 
@@ -98,7 +109,7 @@ impl<'c, 'a> Plan<'c, 'a> {
         replies: Result<Vec<Reply>, Error>,
         decided: &mut impl FnMut(usize, Result<ScriptReply, Error>),
     ) {
-        let PlannedRequest { request, places } = planned;
+        let PlannedRequest { request, places, mut repeated } = planned;
         let mut replies = match replies {
             Ok(replies) => replies.into_iter(),
             Err(error) => {
@@ -110,13 +121,25 @@ impl<'c, 'a> Plan<'c, 'a> {
         let mut undecided = Places::new();
         for place in places {
             match (replies.next(), next_tier) {
-                (Some(Reply::Decided(reply)), _) => decided(place, reply),
+                (Some(Reply::Decided(Ok(reply))), _)
+                    if reply.is_repetition && self.calls[place].must_renew() =>
+                {
+                    let mut step = Step::new(smallvec![place], request.tier());
+                    step.repeated = Some(Box::new(reply));
+                    self.steps.push(step);
+                }
+                (Some(Reply::Decided(reply)), _) => {
+                    decided(
+                        place,
+                        reply.map(|reply| repeated.take().map_or(reply, |first| *first)),
+                    );
+                }
                 (Some(Reply::Undecided), Some(_)) => undecided.push(place),
                 (Some(Reply::Undecided), None) | (None, _) => decided(place, Err(no_reply())),
             }
         }
         if let Some(tier) = next_tier.filter(|_| !undecided.is_empty()) {
-            self.steps.push(Step { places: undecided.into_iter(), tier });
+            self.steps.push(Step::new(undecided, tier));
         }
     }
 
@@ -126,7 +149,7 @@ impl<'c, 'a> Plan<'c, 'a> {
         let (keys, calls, is_peek) = (self.keys, self.calls, self.is_peek);
         planned.places.into_iter().map(move |place| {
             let places: Places = smallvec![place];
-            let steps = SmallVec::from_buf([Step { places: places.into_iter(), tier }]);
+            let steps = SmallVec::from_buf([Step::new(places, tier)]);
             Self { keys, calls, is_peek, steps }
         })
     }
@@ -159,8 +182,13 @@ impl Step {
         let &[first, ref others @ ..] = self.places.as_slice() else { return None };
         if others.is_empty() || is_peek || calls[first].id.is_some() {
             self.places.next();
-            return match single(keys, &calls[first], self.tier, is_peek) {
-                Ok(request) => Some(PlannedRequest { request, places: smallvec![first] }),
+            let repeated = self.repeated.take();
+            let mut call = calls[first];
+            if repeated.is_some() {
+                call.operation = Operation::Extend;
+            }
+            return match single(keys, &call, self.tier, is_peek) {
+                Ok(request) => Some(PlannedRequest { request, places: smallvec![first], repeated }),
                 Err(error) => {
                     decided(first, Err(error));
                     None
@@ -171,7 +199,7 @@ impl Step {
             let rest = self.places.as_slice().iter().map(|&place| &calls[place]);
             if let Some(request) = Request::usual_batch(keys, rest) {
                 let places = self.places.by_ref().take(request.len()).collect();
-                return Some(PlannedRequest { request, places });
+                return Some(PlannedRequest { request, places, repeated: None });
             }
         }
         self.next_batch(keys, calls, decided)
@@ -198,7 +226,11 @@ impl Step {
                 Err(error) => decided(place, Err(error)),
             }
         }
-        (!places.is_empty()).then(|| PlannedRequest { request: batch.finish(), places })
+        (!places.is_empty()).then(|| PlannedRequest {
+            request: batch.finish(),
+            places,
+            repeated: None,
+        })
     }
 }
 
@@ -308,7 +340,11 @@ mod tests {
 
     fn decided() -> Reply {
         let taken_at = SmallVec::new();
-        Reply::Decided(Ok(ScriptReply { decision: Decision::new([]), taken_at }))
+        Reply::Decided(Ok(ScriptReply {
+            decision: Decision::new([]),
+            taken_at,
+            is_repetition: false,
+        }))
     }
 
     /// The requests of a plan, and the calls that it decided, in order.

@@ -14,8 +14,8 @@ use super::bounds;
 use super::bytes::put;
 use super::key::Keys;
 use super::layout::{
-    ACQUIRE, ACQUIRE_UP_TO, BLOCK, BLOCK_AT_LEAST, CHARGE, CHECK_ONLY, EXTEND, HOLD, ID, PEEK,
-    REFUND, RESET, SETTLE, SETTLE_SO_FAR, SHADOW, UNDO,
+    ACQUIRE, ACQUIRE_UP_TO, BLOCK, BLOCK_AT_LEAST, CHARGE, CHECK_ONLY, EXTEND, HOLD, HOLD_REPEATED,
+    ID, PEEK, REFUND, RESET, SETTLE, SETTLE_SO_FAR, SHADOW, UNDO,
 };
 use super::normalized::NormalizedCall;
 use super::numbers::{MAX_STRING_RECORDS, is_long, numbers};
@@ -314,8 +314,15 @@ impl<'a> Request<'a> {
         {
             return Ok(vec![self.reply(Err(error))]);
         }
-        let replies = answer::read(&self.calls, reply).ok_or_else(|| invalid_reply(reply))?;
-        Ok(replies.into_iter().map(|reply| self.reply(reply)).collect())
+        let (first_reply, is_repetition) = match reply {
+            [HOLD_REPEATED, first_reply @ ..] if self.id.is_some() => (first_reply, true),
+            _ => (reply, false),
+        };
+        let replies = answer::read(&self.calls, first_reply).ok_or_else(|| invalid_reply(reply))?;
+        let replies = replies
+            .into_iter()
+            .map(|reply| reply.map(|reply| ScriptReply { is_repetition, ..reply }));
+        Ok(replies.map(|reply| self.reply(reply)).collect())
     }
 
     fn reply(&self, reply: Result<ScriptReply, Error>) -> Reply {

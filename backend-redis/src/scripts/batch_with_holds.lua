@@ -72,7 +72,14 @@ local change_states_without_holds = change_states
 change_states = function(op, count, argument, charges)
   for place = 1, op == RESET and count or 0 do
     local k = keys[place]
-    if feet[k] then feet[k], feet_by_key[KEYS[k]] = nil, nil end
+    local foot = feet[k]
+    if foot and keeps_fence(foot) then
+      call('UNLINK', KEYS[k])
+      foot.member, foot.unspent, foot.open, foot.lapsed, foot.lapsed_amount = nil, 0, 0, 0, 0
+      foot.due, foot.ends, foot.key_expires_at, foot.state_ends = MODULUS, 0, 0, 0
+    elseif foot then
+      feet[k], feet_by_key[KEYS[k]] = nil, nil
+    end
   end
   change_states_without_holds(op, count, argument, charges)
   for place = 1, op == REFUND and count or 0 do
@@ -134,18 +141,32 @@ local function whole_log(key, value)
     .. foot:sub(1, 23) .. pack('<I4I2', 0, count) .. foot:sub(30)
 end
 
--- Record the new hold on each state whose policy refunds lapsed holds. At this point, the reply is
--- complete and does not include the new hold.
+-- Takes lapsed slots away from their former holders, until these slots and the slots in use are at
+-- most `limit`. The hold that expires first loses its slots first.
+local function claim_slots(key, foot, value, limit)
+  local count = parse('<I7', value, 2)
+  while foot.lapsed > 0 and count + foot.lapsed_amount > limit do
+    local first = call('ZREVRANGEBYSCORE', key, '(0', '-inf', 'WITHSCORES', 'LIMIT', '0', '1')
+    if not first[1] then return end
+    local members = call('ZRANGEBYSCORE', key, first[2], first[2], 'LIMIT', '0', '1')
+    call('ZREM', key, members[1])
+    forget_lapsed(foot, members[1])
+  end
+end
+
+-- Record the new hold on each state whose policy refunds lapsed holds. At this point, the reply
+-- does not include the new hold. Add the number of each new hold to the reply, or 0 if there is
+-- none.
 local life = parse('<I7', id, FINGERPRINT + 1)
 for place = 1, held_and_spent and count or 0 do
-  local k, rule, flags, _, _, _, p2, p3, p4 = parse_charge(charges, place)
-  local is_held = outcomes[place] == ALLOWED and flags < CHECK_ONLY and costs[place] > 0
+  local k, rule, flags, _, _, p1, p2, p3, p4 = parse_charge(charges, place)
+  local number, is_held = 0, outcomes[place] == ALLOWED and flags < CHECK_ONLY and costs[place] > 0
   if is_held and max_open_holds(place) > 0 then
     local foot = feet[k]
     if not foot then
       foot = {
-        refunded = 0, refunded_at = 0, unspent = 0, number = 0, open = 0, lapsed = 0, due = MODULUS,
-        ends = 0, key_expires_at = 0, state_ends = ends_at(k)
+        refunded = 0, refunded_at = 0, unspent = 0, number = 0, open = 0, lapsed = 0,
+        lapsed_amount = 0, due = MODULUS, ends = 0, key_expires_at = 0, state_ends = ends_at(k)
       }
       if lists[k] then
         foot.replaced_type, values[k], lists[k] = 'list', whole_log(KEYS[k], values[k]), false
@@ -156,13 +177,15 @@ for place = 1, held_and_spent and count or 0 do
     end
     note_rule(k, rule, p2, p3, p4)
     foot.new_score = score(now + life / 2)
-    foot.new_hold = pack('>I4', foot.number) .. hash_id_key(id_key)
+    number = math.max(now, foot.number + 1)
+    foot.new_hold = pack('>I7', number) .. hash_id_key(id_key)
       .. pack('<I7I7I7I7', now, costs[place], 0, now + life)
-    foot.number, foot.open, foot.is_changed =
-      (foot.number + 1) % 0x100000000, foot.open + 1, true
+    foot.number, foot.open, foot.is_changed = number, foot.open + 1, true
     foot.due, foot.ends = math.min(foot.due, now + life / 2), math.max(foot.ends, now + life)
     add_unspent(foot, costs[place])
+    if rule == CONCURRENT then claim_slots(KEYS[k], foot, values[k], p1) end
   end
+  answer[#answer + 1] = pack('<I7', number)
 end
 
 --- @section write

@@ -18,10 +18,10 @@ LOG_END = 51
 -- Sizes in bytes in a state with holds (see lib/state_holds.lua). An open hold has STATE_HOLD
 -- bytes. Its number ends after HOLD_NUMBER bytes, and its key after HOLD_KEY bytes. The foot has
 -- HOLDS_FOOT bytes.
-STATE_HOLD = 48
-HOLD_NUMBER = 4
-HOLD_KEY = 20
-HOLDS_FOOT = 77
+STATE_HOLD = 51
+HOLD_NUMBER = 7
+HOLD_KEY = 23
+HOLDS_FOOT = 87
 
 -- Sizes in bytes of an epoch and of the number of an epoch (see lib/epoch.lua). A hold without an
 -- epoch has NO_EPOCH instead of the number.

@@ -29,10 +29,12 @@
 --   the reply
 --   the reply to the settlement, if the hold is settled
 --
--- Reply: the reply of the inner script, or one of three errors. The reply is ID_REUSED if another
--- call has used the id, and ID_FOREIGN if the id or an epoch has a foreign value. If a state has
--- the maximum number of open holds, the reply is TOO_MANY_HOLDS, the place (from 1) of the charge
--- in the call, and the number of open holds (4 bytes).
+-- Reply: the reply of the inner script, or one of three errors. In a script for states with holds,
+-- the reply to an allowed call ends with the number of the hold on the state of each charge (0 if
+-- there is none), and the reply to a repetition begins with HOLD_REPEATED. An error is ID_REUSED if
+-- another call has used the id, and ID_FOREIGN if the id or an epoch has a foreign value. If a
+-- state has the maximum number of open holds, the reply is TOO_MANY_HOLDS, the place (from 1) of
+-- the charge in the call, and the number of open holds (4 bytes).
 local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
 -- The inner script reads its own keys from KEYS, and its time from ARGV[2]. So remove the key of
 -- the id from KEYS, and move the time.
@@ -57,7 +59,11 @@ if record then
   if record:sub(HOLD_HEAD + 1, held_at - 1) ~= minimum_and_costs then
     return string.char(ID_REUSED)
   end
-  return record:sub(replies_at, replies_at + reply_size - 1)
+  local first_reply = record:sub(replies_at, replies_at + reply_size - 1)
+  --- @when lapse
+  first_reply = string.char(HOLD_REPEATED) .. first_reply
+  --- @end
+  return first_reply
 end
 
 for place, epoch_key in ipairs(epoch_keys) do

@@ -41,7 +41,7 @@ end
 --- @end
 -- Evaluate all charges before the first write. An evaluation contains the state of the charge, the
 -- numbers that the rule returns, and the change of the state.
-local evaluations, totals, epoch_values = {}, {}, {}
+local evaluations, totals, epoch_values, has_slots, failure = {}, {}, {}, false, nil
 for place = 1, count do
   local _, rule, flags, total, _, p1, p2, p3, p4 = parse_charge(place)
   local key, epoch_key = KEYS[place], KEYS[count + place]
@@ -56,13 +56,24 @@ for place = 1, count do
   local spent_cost = parse('<I7', record, spent_at + (place - 1) * 7)
   --- @inline lib/epoch.read
   --- @when lapse
-  local held_before = held_cost
+  local held_before, is_revived = held_cost, false
   held_cost = still_held(place, held_cost, epoch)
-  if op == EXTEND and rule == CONCURRENT and loses_slots(place, flags, held_before) then
-    return string.char(HOLD_UNKNOWN)
+  if op == EXTEND and rule == CONCURRENT and held_before > 0 and held_before < NOT_COUNTED then
+    local own_hold, is_enforced = feet_by_key[key] and feet_by_key[key].own_hold, flags < SHADOW
+    is_revived = is_late and own_hold
+      and RULES[rule](value, kind, held_before, PEEK, 0, nil, p1, p2, p3, p4, key)
+    if is_enforced and not is_late and not own_hold then
+      failure = string.char(HOLD_UNKNOWN)
+    elseif is_enforced and is_late and not is_revived then
+      failure = pack('<BI7', HOLD_LAPSED, now - lapses_at)
+    end
+    has_slots = has_slots or is_enforced
   end
   --- @end
   --- @inline lib/settlement.change
+  --- @when lapse
+  if is_revived then change, cost = ACQUIRE, held_before end
+  --- @end
   local function apply_rule(state, state_kind, rule_cost, rule_op, max_wait, rule_limit)
     return RULES[rule](state, state_kind, rule_cost, rule_op, max_wait, taken_at, rule_limit, p2, p3,
       p4, key, is_list, max)
@@ -85,8 +96,15 @@ for place = 1, count do
     admits = admits, a = a, b = b, c = c, d = d,
     change = change, is_out_of_reach = is_out_of_reach, epoch_value = refunds_after, after = after,
     expires_at = expires_at, plan = plan, keeps_ttl = keeps_ttl,
+    --- @when lapse
+    is_revived = is_revived,
+    --- @end
   }
 end
+--- @when lapse
+if is_late and not has_slots then failure = pack('<BI7', HOLD_LAPSED, now - lapses_at) end
+if failure then return failure end
+--- @end
 
 local answer = { pack('<BI7B', VERDICTS, now, 0) }
 for place = 1, count do

@@ -34,13 +34,6 @@ local function still_held(place, held_cost, epoch)
   return math.max(held_cost - parse('<I7', foot.own_hold, STATE_HOLD + 1), 0)
 end
 
--- Returns whether the hold took slots of an enforced policy, and the state no longer contains them.
-local function loses_slots(place, flags, held_cost)
-  local foot = feet_by_key[KEYS[place]]
-  return flags % (2 * SHADOW) < SHADOW and held_cost > 0 and held_cost < NOT_COUNTED
-    and not (foot and foot.own_hold)
-end
-
 -- Changes or removes the hold on the state of a charge, and writes the state.
 local function change_hold(place, evaluation, total)
   local key = KEYS[place]
@@ -64,14 +57,19 @@ local function change_hold(place, evaluation, total)
     else
       spent = parse('<I7', total)
     end
+    if evaluation.is_revived then
+      forget_lapsed(foot, foot.own_hold)
+      foot.open, foot.due, own_is_open = foot.open + 1, math.min(foot.due, hold_lapses_at), true
+    end
     local member = foot.own_hold:sub(1, HOLD_KEY)
-      .. pack('<I7I7I7I7', hold_taken_at, cost, spent, expires_at) .. foot.own_hold:sub(STATE_HOLD + 1)
+      .. pack('<I7I7I7I7', hold_taken_at, cost, spent, expires_at)
+    if not own_is_open then member = member .. foot.own_hold:sub(STATE_HOLD + 1) end
     if op == SETTLE then
       member = nil
       if own_is_open then
         foot.open = math.max(foot.open - 1, 0)
       else
-        foot.lapsed = math.max(foot.lapsed - 1, 0)
+        forget_lapsed(foot, foot.own_hold)
       end
     else
       foot.new_hold, foot.new_score = member, score(own_is_open and hold_lapses_at or -expires_at)

@@ -71,6 +71,7 @@ shared! {
     HOLD_SETTLED = 4;
     HOLD_LAPSED = 5;
     TOO_MANY_HOLDS = 6;
+    HOLD_REPEATED = 7;
 
     // The reply to a call begins with `WITH_HOLDS` if it contains the holds on the states. No place
     // of a charge and no kind has this number.

@@ -21,7 +21,8 @@ use tidegate_redis::{
 use tidegate_test_servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::generate::{
-    Kind, hold_scenario, policy as any_policy, related_policies, seeded_rng, slots_policy,
+    Kind, few_slots, hold_scenario, policy as any_policy, related_policies, seeded_rng,
+    slots_policy, slots_scenario,
 };
 
 use crate::common::{
@@ -95,7 +96,11 @@ async fn compare_traces(policies: impl Strategy<Value = Vec<Policy>>, variation:
         policies.prop_flat_map(|policies| {
             let first = policies.first().cloned().into_iter().collect::<Vec<_>>();
             let played = if variation == Variation::Changed { first } else { policies.clone() };
-            (Just(policies), hold_scenario(Just(played), 40))
+            let scenario = match policies[0].is_concurrent() && policies[0].limit() < 5 {
+                true => slots_scenario(Just(played), 40).boxed(),
+                false => hold_scenario(Just(played), 40).boxed(),
+            };
+            (Just(policies), scenario)
         }),
         jumps,
         extras,
@@ -235,8 +240,10 @@ async fn lapsed_holds_are_refunded_as_in_the_core_while_the_clock_jumps() {
 /// Slots, and slots together with rates in one call.
 fn with_slots() -> impl Strategy<Value = Vec<Policy>> {
     prop_oneof![
-        slots_policy("p").prop_map(|policy| vec![policy]),
-        (slots_policy("p"), lapsing(several(), 0.4)).prop_map(|(slots, mut policies)| {
+        1 => slots_policy("p").prop_map(|policy| vec![policy]),
+        3 => few_slots("p").prop_map(|policy| vec![policy]),
+        1 => (few_slots("p"), few_slots("q")).prop_map(|(p, q)| vec![p, q]),
+        2 => (prop_oneof![slots_policy("p"), few_slots("p")], lapsing(several(), 0.4)).prop_map(|(slots, mut policies)| {
             policies[0] = slots;
             policies
         }),
@@ -257,6 +264,8 @@ async fn slots_are_taken_and_freed_as_in_the_core_while_the_clock_jumps() {
 async fn slots_are_taken_and_freed_as_in_the_core_while_their_number_changes() {
     let numbers = prop::collection::vec(slots_policy("p"), 2..4);
     compare_traces(numbers, Variation::Changed).await;
+    let few = prop::collection::vec(few_slots("p"), 2..4);
+    compare_traces(few, Variation::Changed).await;
 }
 
 /// The settings of a policy change between the calls of a trace. In the first round, all policies
@@ -1004,13 +1013,13 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
         let mut states: Vec<Vec<u8>> = (0..state.len()).map(|end| state[..end].to_vec()).collect();
         // The changed values have another first or last byte, an unknown rule, or a number 0 that
         // would cause a division by 0.
-        for (index, byte) in [(last, 0x9b), (last - 76, 0), (last - 76, 7), (0, 0x8f), (0, 0xd4)] {
+        for (index, byte) in [(last, 0x9b), (last - 86, 0), (last - 86, 7), (0, 0x8f), (0, 0xd4)] {
             let mut changed = state.clone();
             changed[index] = byte;
             states.push(changed);
         }
         let mut changed = state.clone();
-        changed[last - 75..last - 68].fill(0);
+        changed[last - 85..last - 78].fill(0);
         states.push(changed);
         for state in states {
             put(&state, hold).await;

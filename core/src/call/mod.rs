@@ -71,6 +71,15 @@ impl<'a> Call<'a> {
         leases.fold(ttl, Duration::min)
     }
 
+    /// Returns `true` if a repetition of this hold must renew the hold before it is answered: the
+    /// hold takes [slots](crate::Concurrent) of an enforced policy. A caller that repeats a hold
+    /// does not know whether it has the slots, so it has not renewed them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn must_renew(&self) -> bool {
+        self.charges.iter().any(|charge| charge.takes_slots() && !charge.policy.is_shadow())
+    }
+
     /// Sets the id under which the call is executed once.
     #[must_use]
     pub fn with_id(self, id: CallId<'a>) -> Self {

@@ -49,8 +49,8 @@ struct More {
     details: Details,
 }
 
-/// The part of a decision that only a settlement or a peek has. The type is small to save memory,
-/// because a store keeps the decision of each call with an id.
+/// The part of a decision that only a settlement, a peek or a hold of slots has. The type is small
+/// to save memory, because a store keeps the decision of each call with an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Details {
     /// One bit for each charge of a settlement. If the bit is set and the amount is above 0, the
@@ -60,6 +60,8 @@ enum Details {
     Marked(u64),
     /// The unspent amount of each charge of a peek.
     Unspent(Box<[Option<u64>]>),
+    /// The fence of each charge of a hold with slots.
+    Fences(Box<[Option<u64>]>),
 }
 
 impl Details {
@@ -137,7 +139,7 @@ impl Decision {
         let mut more = self.into_more();
         more.details = match more.details {
             Details::Marked(before) => Details::Marked(before | marked),
-            Details::Unspent(_) => Details::Marked(marked),
+            Details::Unspent(_) | Details::Fences(_) => Details::Marked(marked),
         };
         Self(Repr::More(more))
     }
@@ -150,8 +152,16 @@ impl Decision {
         Self(Repr::More(more))
     }
 
+    /// Adds the fence of each charge, in the order of the charges: see [`fences`](Self::fences).
+    pub fn with_fences(self, fences: impl IntoIterator<Item = Option<u64>>) -> Self {
+        let mut more = self.into_more();
+        more.details = Details::Fences(fences.into_iter().collect());
+        Self(Repr::More(more))
+    }
+
     /// Returns an upper bound on the heap bytes of a decision with `charges` charges. The bound
-    /// does not apply to degraded decisions or decisions on peeks, which can be larger.
+    /// does not apply to degraded decisions and to decisions on peeks or holds of slots, which can
+    /// be larger.
     #[doc(hidden)]
     #[must_use]
     pub const fn max_heap_bytes(charges: usize) -> usize {
@@ -358,13 +368,13 @@ impl Decision {
     /// use std::time::Duration;
     /// use tidegate_memory::{Limiter, MemoryStore};
     ///
-    /// let policies = ["requests: gcra 60/1m burst 60", "tokens: token-bucket 1000/1m refund-lapsed"];
-    /// let policies = policies.into_iter().map(str::parse).collect::<Result<Vec<_>, _>>()?;
-    /// let limiter = Limiter::new(MemoryStore::new(), policies)?;
-    /// let alice = limiter.by("requests", "alice").by("tokens", "alice").cost(600);
-    /// let hold = alice.hold("completion 4711", Duration::from_secs(60)).await?;
-    /// let Ok(ticket) = hold.into_ticket() else { return Ok(()) }; // refused
-    /// limiter.settle_so_far(&ticket, [("requests", 1), ("tokens", 250)]).await?;
+    /// let policies = ["requests: gcra 60/1m burst 60", "tokens: token-bucket 1000/1m
+    /// refund-lapsed"]; let policies =
+    /// policies.into_iter().map(str::parse).collect::<Result<Vec<_>, _>>()?; let limiter =
+    /// Limiter::new(MemoryStore::new(), policies)?; let alice = limiter.by("requests",
+    /// "alice").by("tokens", "alice").cost(600); let hold = alice.hold("completion 4711",
+    /// Duration::from_secs(60)).await?; let Ok(ticket) = hold.into_ticket() else { return Ok(()) };
+    /// // refused limiter.settle_so_far(&ticket, [("requests", 1), ("tokens", 250)]).await?;
     /// assert_eq!(alice.peek().await?.unspent(), [None, Some(350)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
@@ -374,7 +384,26 @@ impl Decision {
     pub fn unspent(&self) -> &[Option<u64>] {
         match self.details() {
             Details::Unspent(unspent) => unspent,
-            Details::Marked(_) => &[],
+            Details::Marked(_) | Details::Fences(_) => &[],
+        }
+    }
+
+    /// Returns the fence of each charge, in the order of the charges. A fence is the number of a
+    /// grant of [slots](crate::Concurrent). The fences of a subject rise strictly with each grant.
+    /// A fence is `None` for a charge that took no slots.
+    ///
+    /// Only a [hold](crate::Operation::Hold) that took slots returns fences. For all other
+    /// decisions, the slice is empty. A repetition of a hold returns the fences of the first
+    /// answer.
+    ///
+    /// A fence is at least the time of the grant, in microseconds since 1970 by the clock of the
+    /// store. So fences also rise after the store has lost its data, if its clock has passed the
+    /// last fence.
+    #[must_use]
+    pub fn fences(&self) -> &[Option<u64>] {
+        match self.details() {
+            Details::Fences(fences) => fences,
+            Details::Marked(_) | Details::Unspent(_) => &[],
         }
     }
 

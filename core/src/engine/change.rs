@@ -90,7 +90,11 @@ fn split(charges: Charges<'_>, totals: &[u64]) -> PerCharge<u64> {
 }
 
 pub(super) fn reset(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
-    (0..charges.len()).for_each(|index| records.remove(index));
+    for index in 0..charges.len() {
+        if records.get(index).is_some() {
+            update(index, records, |record| record.reset(now));
+        }
+    }
     report_after(charges, now, records)
 }
 

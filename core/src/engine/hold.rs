@@ -33,10 +33,14 @@ pub(super) fn execute(
             make(call, id, fingerprint, now, records)
         }
         (Operation::Hold | Operation::HoldUpTo { .. }, Some(known)) => {
-            if known.hold.is_some_and(|hold| hold.is_repeated_by(call)) {
-                return Ok(known.decision);
+            if !known.hold.as_ref().is_some_and(|hold| hold.is_repeated_by(call)) {
+                return Err(reused(id));
             }
-            Err(reused(id))
+            let decision = known.decision.clone();
+            if call.must_renew() {
+                let _ = extend(call, id, known, now, records)?;
+            }
+            Ok(decision)
         }
         (_, None) => Err(unknown_hold(id.id)),
         (Operation::Extend, Some(known)) => extend(call, id, known, now, records),
@@ -55,7 +59,7 @@ fn make(
     check_open_holds(call, now, records)?;
     let min_amount = call.operation.min_amount();
     let operation = call.operation.without_hold();
-    let decision = execute::execute(&Call { operation, ..*call }, now, records)?;
+    let mut decision = execute::execute(&Call { operation, ..*call }, now, records)?;
     if decision.is_denied() {
         return Ok(decision);
     }
@@ -80,11 +84,22 @@ fn make(
                 return holds.join(epoch_of(&key, now), expires_at, now);
             }
             let take = Take::new(now, cost);
-            holds.add(StateHold { key, take, spent: 0, lapses_at, expires_at })
+            holds.add(StateHold { key, take, spent: 0, lapses_at, expires_at }, now)
         };
         // This update cannot fail, because `execute` has already created the record of the charge,
         // and has made room for the hold.
-        records.update(index, |record| held.number = record.change_holds(now, add));
+        records.update(index, |record| {
+            held.number = record.change_holds(now, add);
+            record.claim_slots(charge.policy);
+        });
+    }
+    if call.charges.any_policy(Policy::is_concurrent) {
+        let charges = call.charges.iter().zip(&hold.charges);
+        decision = decision.with_fences(charges.map(|(charge, held)| {
+            let takes_slots =
+                charge.policy.is_concurrent() && held.held.is_some_and(|held| held > 0);
+            takes_slots.then_some(held.number)
+        }));
     }
     records.remember(RememberedCall {
         fingerprint,
@@ -141,23 +156,56 @@ fn extend(
         if let Some(settlement) = &hold.settlement {
             return Err(already_settled(id, hold, settlement));
         }
-        if now.as_micros() >= hold.lapses_at_micros {
-            return Err(lapsed_hold(id.id, now.as_micros() - hold.lapses_at_micros));
+        let finder = Finder::new(call, id, hold, known.expires_at_micros);
+        let late_by = now.as_micros().checked_sub(hold.lapses_at_micros);
+        settle_lapsed(call, now.as_micros(), records);
+        match late_by {
+            Some(late_by) if !can_revive(call, &finder, hold, now.as_micros(), records) => {
+                return Err(lapsed_hold(id.id, late_by));
+            }
+            None if loses_slots(call, &finder, hold, records) => return Err(unknown_hold(id.id)),
+            _ => {}
         }
         let lapses_at = hold.lapses_at_micros.max(later(now, id.ttl));
         let expires_at = known.expires_at_micros.max(expiry(lapses_at, id));
         let prolong = |hold: StateHold| Some(StateHold { lapses_at, expires_at, ..hold });
-        let finder = Finder::new(call, id, hold, known.expires_at_micros);
-        if loses_slots(call, &finder, hold, records) {
-            return Err(unknown_hold(id.id));
-        }
         change_state_holds(call, &finder, now.as_micros(), records, |_| prolong);
         prolong_epochs(call, &finder, expires_at, now.as_micros(), records);
+        if late_by.is_some() {
+            let finder = Finder { lapses_at, expires_at, ..finder };
+            revive(call, &finder, hold, now.as_micros(), records);
+        }
         hold.lapses_at_micros = lapses_at;
         known.expires_at_micros = expires_at;
         records.remember(known);
     }
     Ok(report_after(call.charges, now.as_micros(), records))
+}
+
+/// Settles all lapsed holds on the states of `call`. A failed extension of a hold on such states
+/// writes only this.
+fn settle_lapsed(call: &Call<'_>, now: u64, records: &mut impl Records) {
+    if !call.charges.any_policy(Policy::refunds_lapsed) {
+        return;
+    }
+    for index in 0..call.charges.len() {
+        if records.get(index).is_some_and(|record| record.is_any_hold_over(now)) {
+            update(index, records, |record| record.settle_lapsed(now));
+        }
+    }
+}
+
+/// Returns the charges with which the hold took slots: the index, the charge and the number of
+/// slots.
+fn slots<'c>(
+    call: &'c Call<'_>,
+    hold: &'c RememberedHold,
+) -> impl Iterator<Item = (usize, Charge<'c>, u64)> {
+    let charges = call.charges.iter().zip(&hold.charges).enumerate();
+    charges.filter_map(|(index, (charge, held))| {
+        let held = held.held.filter(|&held| held > 0 && charge.policy.is_concurrent())?;
+        Some((index, charge, held))
+    })
 }
 
 /// Returns `true` if the hold took slots of an enforced policy, and the state no longer contains
@@ -168,14 +216,45 @@ fn loses_slots(
     hold: &RememberedHold,
     records: &mut impl Records,
 ) -> bool {
-    let mut charges = call.charges.iter().zip(&hold.charges).enumerate();
-    charges.any(|(index, (charge, held))| {
+    slots(call, hold).any(|(index, charge, _)| {
         let holds = records.get(index).and_then(Record::holds);
-        charge.policy.is_concurrent()
-            && !charge.policy.is_shadow()
-            && held.held.is_some_and(|held| held > 0)
+        !charge.policy.is_shadow()
             && holds.and_then(|holds| holds.refunded(&finder.at(index))).is_none()
     })
+}
+
+/// Returns `true` if the hold has slots, and the extension of the lapsed hold can take all its
+/// slots again. A shadow never prevents this. An extension cannot revive a hold without slots.
+fn can_revive(
+    call: &Call<'_>,
+    finder: &Finder,
+    hold: &RememberedHold,
+    now: u64,
+    records: &mut impl Records,
+) -> bool {
+    let mut enforced =
+        slots(call, hold).filter(|(_, charge, _)| !charge.policy.is_shadow()).peekable();
+    enforced.peek().is_some()
+        && enforced.all(|(index, charge, cost)| {
+            let record = records.get(index);
+            record.is_some_and(|record| record.can_revive(&charge, &finder.at(index), cost, now))
+        })
+}
+
+fn revive(
+    call: &Call<'_>,
+    finder: &Finder,
+    hold: &RememberedHold,
+    now: u64,
+    records: &mut impl Records,
+) {
+    for (index, charge, cost) in slots(call, hold) {
+        let known = finder.at(index);
+        let can = |record: &Record| record.can_revive(&charge, &known, cost, now);
+        if records.get(index).is_some_and(can) {
+            records.update(index, |record| record.revive(&charge, &known, now));
+        }
+    }
 }
 
 #[derive(Clone, Copy)]

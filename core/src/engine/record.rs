@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::dispatch::State;
-use super::state_holds::StateHolds;
+use super::state_holds::{KnownHold, StateHolds};
 use crate::algorithm::rule::Rule;
 use crate::algorithm::sliding_log;
 use crate::algorithm::traits::Take;
@@ -199,11 +199,50 @@ impl Record {
         let holds = self.holds.get_or_insert_default();
         holds.settle_due(&mut self.state, self.policy.rule(), now);
         let result = change(holds);
-        holds.tidy();
+        holds.tidy(self.policy.rule(), now);
         if holds.is_empty() {
             self.holds = None;
         }
         result
+    }
+
+    /// Makes room for the slots that `policy` has just granted: see [`StateHolds::claim_slots`].
+    pub(super) fn claim_slots(&mut self, policy: &Policy) {
+        if let (Some(holds), Some(State::Concurrent(slots))) = (&mut self.holds, &self.state) {
+            holds.claim_slots(slots.count, policy.limit());
+        }
+    }
+
+    /// Returns `true` if the state contains the hold, and has room for its slots if the hold has
+    /// lapsed.
+    pub(super) fn can_revive(
+        &self,
+        charge: &Charge<'_>,
+        known: &KnownHold,
+        cost: u64,
+        now: u64,
+    ) -> bool {
+        let state = self.state_under(charge.policy, now);
+        let contains = |holds: &StateHolds| holds.refunded(known).is_some();
+        self.holds().is_some_and(contains)
+            && charge.policy.rule().wait(state.as_deref(), cost, now).is_zero()
+    }
+
+    /// Takes the slots of a lapsed hold again, and makes the hold open.
+    pub(super) fn revive(&mut self, charge: &Charge<'_>, known: &KnownHold, now: u64) {
+        let cost = self.change_holds(now, |holds| holds.revive(known));
+        if cost > 0 {
+            self.take(charge, cost, now);
+        }
+    }
+
+    /// Removes the state, the block and the holds. The fences of slots continue to rise.
+    pub(super) fn reset(&mut self, now: u64) {
+        (self.state, self.blocked_until) = (None, 0);
+        if let Some(holds) = &mut self.holds {
+            holds.reset(self.policy.rule(), now);
+        }
+        self.holds = self.holds.take().filter(|holds| !holds.is_empty());
     }
 
     pub(super) fn is_any_hold_over(&self, now: u64) -> bool {

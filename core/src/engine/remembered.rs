@@ -33,7 +33,8 @@ impl RememberedCall {
             return decision;
         }
         // A hold stores two answers: the answer to the hold, and the answer to its settlement.
-        2 * decision + size_of::<RememberedHold>() + charges * size_of::<HeldCharge>()
+        let fences = charges * size_of::<Option<u64>>();
+        2 * decision + fences + size_of::<RememberedHold>() + charges * size_of::<HeldCharge>()
     }
 }
 
@@ -65,7 +66,7 @@ pub struct HeldCharge {
     /// The cost that was settled so far. After the final settlement, this is the actual cost.
     pub spent: u64,
     /// The number that identifies the hold on its state. If the policy refunds lapsed holds, each
-    /// hold on the state has its own number. Otherwise this is the number of the state's epoch.
-    /// Each reset of the state begins a new epoch with another number.
+    /// hold on the state has its own number; for slots, this is the fence. Otherwise this is the
+    /// number of the state's epoch. Each reset of the state begins a new epoch with another number.
     pub number: u64,
 }

@@ -47,8 +47,12 @@ pub(super) struct StateHolds {
     /// The lapsed holds that have not expired, each with the amount that was refunded at its lapse.
     /// They are ordered by their expiry.
     lapsed: BTreeMap<Place, (StateHold, u64)>,
-    next_number: u64,
+    /// The number of the newest hold, which is also its fence.
+    last_number: u64,
     unspent: u64,
+    /// The sum of the amounts that were refunded for the lapsed holds. For slots, this is the
+    /// number of slots that their former holders can still revive.
+    lapsed_amount: u64,
     ends_at: u64,
     refunds: Refunds,
     /// The current epoch of the state. Only holds of policies without `refund-lapsed` belong to the
@@ -146,11 +150,38 @@ impl StateHolds {
         {
             self.unspent = self.unspent.saturating_sub(hold.unspent());
             let refunded = hold.lapse(state, rule, &mut self.refunds);
+            self.lapsed_amount = self.lapsed_amount.saturating_add(refunded);
             self.lapsed.insert((hold.expires_at, number), (hold, refunded));
         }
         while self.lapsed.first_key_value().is_some_and(|((expires_at, _), _)| *expires_at <= now) {
-            self.lapsed.pop_first();
+            self.forget_first_lapsed();
         }
+    }
+
+    /// Removes the lapsed hold that expires first. Returns `false` if there is no lapsed hold.
+    fn forget_first_lapsed(&mut self) -> bool {
+        let Some((_, (_, refunded))) = self.lapsed.pop_first() else { return false };
+        self.lapsed_amount = self.lapsed_amount.saturating_sub(refunded);
+        true
+    }
+
+    /// Removes lapsed holds, the first to expire first, until their slots and the `count` slots in
+    /// use are at most `limit`. The holders of the removed holds can no longer revive their slots.
+    pub(super) fn claim_slots(&mut self, count: u64, limit: u64) {
+        while count.saturating_add(self.lapsed_amount) > limit && self.forget_first_lapsed() {}
+    }
+
+    /// Makes a lapsed hold open again. Returns its cost, or 0 if the state has no such lapsed hold.
+    pub(super) fn revive(&mut self, known: &KnownHold) -> u64 {
+        if self.refunded(known).is_none() {
+            return 0;
+        }
+        let lapsed = self.lapsed.remove(&(known.expires_at, known.number));
+        let Some((hold, refunded)) = lapsed else { return 0 };
+        self.lapsed_amount = self.lapsed_amount.saturating_sub(refunded);
+        let cost = hold.take.cost;
+        self.put(known.number, hold);
+        cost
     }
 
     pub(super) fn open_count(&self) -> usize {
@@ -195,11 +226,11 @@ impl StateHolds {
     }
 
     pub(super) fn expire_at(&self) -> u64 {
-        self.ends_at.max(self.epoch.map_or(0, |epoch| epoch.ends_at))
+        self.ends_at.max(self.epoch.map_or(0, |epoch| epoch.ends_at)).max(self.last_number + 1)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.open.is_empty() && self.lapsed.is_empty() && self.epoch.is_none()
+        *self == Self::default()
     }
 
     /// Adds a hold to the epoch of the state, and returns the number of the epoch. If the state has
@@ -218,12 +249,20 @@ impl StateHolds {
         epoch.number
     }
 
-    /// Forgets the refunds, and restarts the numbers of the holds at 0, if the state has no open
-    /// and no lapsed holds.
-    pub(super) fn tidy(&mut self) {
+    /// Forgets the refunds and the last number if the state has no open and no lapsed holds. For
+    /// slots, the last number is a fence, and is kept until the clock has passed it.
+    pub(super) fn tidy(&mut self, rule: &Rule, now: u64) {
         if self.open.is_empty() && self.lapsed.is_empty() {
-            *self = Self { epoch: self.epoch, ..Self::default() };
+            let is_kept = rule.is_concurrent() && self.last_number >= now;
+            let last_number = if is_kept { self.last_number } else { 0 };
+            *self = Self { epoch: self.epoch, last_number, ..Self::default() };
         }
+    }
+
+    /// Forgets all holds. Keeps the last number, like [`tidy`](Self::tidy).
+    pub(super) fn reset(&mut self, rule: &Rule, now: u64) {
+        *self = Self { last_number: self.last_number, ..Self::default() };
+        self.tidy(rule, now);
     }
 
     pub(super) fn is_in_epoch(&self, number: u64) -> bool {
@@ -257,11 +296,12 @@ impl StateHolds {
         refunds.undo(state, rule, cost, take, now)
     }
 
-    pub(super) fn add(&mut self, hold: StateHold) -> u64 {
-        let number = self.next_number;
-        self.next_number += 1;
-        self.put(number, hold);
-        number
+    /// Adds a hold and returns its number. The numbers of a state rise, also after all holds were
+    /// forgotten, because a number is at least the time in microseconds.
+    pub(super) fn add(&mut self, hold: StateHold, now: u64) -> u64 {
+        self.last_number = now.max(self.last_number + 1);
+        self.put(self.last_number, hold);
+        self.last_number
     }
 
     fn put(&mut self, number: u64, hold: StateHold) {
@@ -298,7 +338,9 @@ impl StateHolds {
             Some(_) => {
                 let lapsed = self.lapsed.remove(&(known.expires_at, known.number));
                 let Some((hold, refunded)) = lapsed else { return };
+                self.lapsed_amount = self.lapsed_amount.saturating_sub(refunded);
                 if let Some(hold) = change(hold) {
+                    self.lapsed_amount = self.lapsed_amount.saturating_add(refunded);
                     self.ends_at = self.ends_at.max(hold.expires_at);
                     self.lapsed.insert((hold.expires_at, known.number), (hold, refunded));
                 }
@@ -352,7 +394,7 @@ impl OpenHolds {
     /// Adds a hold. Holds must be added in the order in which they lapse.
     pub fn push(&mut self, take: Take, spent: u64, lapses_at: u64) {
         let key = HoldKey::default();
-        self.holds.add(StateHold { key, take, spent, lapses_at, expires_at: lapses_at });
+        self.holds.add(StateHold { key, take, spent, lapses_at, expires_at: lapses_at }, 0);
     }
 
     /// Returns the time until `policy` admits a cost, if no hold is settled or extended before it

@@ -614,6 +614,7 @@ fn the_engine_refunds_lapsed_holds() {
         "a_wait_counts_on_what_will_lapse",
         "holds_of_several_charges_are_decided_as_by_the_oracle",
         "lapses_are_decided_as_by_the_oracle",
+        "slots_are_decided_as_by_the_oracle",
     ] {
         tidegate_testkit::suite::check(&fixture, property);
     }

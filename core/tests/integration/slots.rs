@@ -7,8 +7,8 @@ use std::time::Duration;
 use tidegate_core::algorithm::concurrent;
 use tidegate_core::engine::{Record, State};
 use tidegate_core::{
-    Call, CallId, Charge, ErrorKind, HoldGuard, Limiter, ManualClock, OnDrop, Operation, Outcome,
-    Policy, Share, Store, StoreExt, Ticket, Timestamp,
+    Call, CallId, Charge, Clock, ErrorKind, HoldGuard, Limiter, ManualClock, OnDrop, Operation,
+    Outcome, Policy, Share, Store, StoreExt, Ticket, Timestamp,
 };
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::faults::{Fault, Faults};
@@ -28,6 +28,10 @@ fn limiter<S: Store>(store: S, policies: &[&str]) -> Limiter<S> {
 
 async fn take<S: Store>(limiter: &Limiter<S>, id: &str) -> Option<Ticket> {
     limiter.subject("a").hold(id, MINUTE).await.unwrap().into_ticket().ok()
+}
+
+async fn renew<S: Store>(limiter: &Limiter<S>, ticket: &Ticket) -> Result<(), ErrorKind> {
+    limiter.extend(ticket, MINUTE).await.map(drop).map_err(|error| error.kind())
 }
 
 async fn free<S: Store>(limiter: &Limiter<S>, name: &str) -> u64 {
@@ -77,12 +81,9 @@ fn the_slots_of_a_holder_that_crashed_are_free_exactly_after_the_lease() {
         assert!(take(&limiter, "next").await.is_none());
         limiter.extend(&alive, MINUTE).await.unwrap();
         clock.advance(Duration::from_micros(1));
-        assert_eq!(
-            limiter.extend(&crashed, MINUTE).await.unwrap_err().kind(),
-            ErrorKind::HoldLapsed
-        );
         assert!(take(&limiter, "next").await.is_some());
         assert!(take(&limiter, "another").await.is_none());
+        assert_eq!(renew(&limiter, &crashed).await, Err(ErrorKind::HoldLapsed));
         // The settlement after the lapse frees no slot of the next holder.
         limiter.settle(&crashed, []).await.unwrap();
         assert_eq!(free(&limiter, "slots").await, 0);
@@ -91,6 +92,84 @@ fn the_slots_of_a_holder_that_crashed_are_free_exactly_after_the_lease() {
         assert_eq!(free(&limiter, "slots").await, 1);
         limiter.settle(&alive, []).await.unwrap();
         assert_eq!(free(&limiter, "slots").await, 1);
+    });
+}
+
+/// A holder that is late keeps its slots if no grant has needed their room. The slots that expire
+/// first are taken first.
+#[test]
+fn lapsed_slots_can_be_revived_until_a_grant_needs_their_room() {
+    run(async {
+        let clock = ManualClock::default();
+        let limiter = limiter(ModelStore::new(clock.clone()), &["slots: concurrent 3 lease 30s"]);
+        let first = take(&limiter, "first").await.unwrap();
+        clock.advance(SECOND);
+        let second = take(&limiter, "second").await.unwrap();
+        clock.advance(MINUTE - 2 * SECOND);
+        let third = take(&limiter, "third").await.unwrap();
+        assert_eq!(renew(&limiter, &first).await, Ok(()));
+        assert_eq!(free(&limiter, "slots").await, 1);
+        clock.advance(30 * SECOND);
+        assert_eq!(renew(&limiter, &second).await, Err(ErrorKind::UnknownHold)); // it has expired
+        // All slots are free, and two of them can be revived. The next hold needs the room of one.
+        // The first and the third hold expire at the same time, so the older of them loses its
+        // slot.
+        let fourth = limiter.subject("a").cost(2).hold("fourth", MINUTE).await.unwrap();
+        limiter.cancel(fourth.ticket().unwrap()).await.unwrap();
+        assert_eq!(free(&limiter, "slots").await, 3);
+        assert_eq!(renew(&limiter, &first).await, Err(ErrorKind::HoldLapsed));
+        assert_eq!(renew(&limiter, &third).await, Ok(()));
+        assert_eq!(free(&limiter, "slots").await, 2);
+    });
+}
+
+/// A caller whose answer was lost repeats the hold. The repetition renews the slots. If they were
+/// given away, it is an error, because the caller must not work.
+#[test]
+fn a_repeated_hold_renews_its_slots_or_fails() {
+    run(async {
+        let clock = ManualClock::default();
+        let limiter = limiter(ModelStore::new(clock.clone()), &["slots: concurrent 1 lease 30s"]);
+        let hold = async || limiter.subject("a").hold("id", MINUTE).await;
+        let first = hold().await.unwrap();
+        clock.advance(20 * SECOND);
+        assert_eq!(hold().await.unwrap().decision(), first.decision());
+        clock.advance(20 * SECOND);
+        assert!(take(&limiter, "other").await.is_none());
+        clock.advance(20 * SECOND);
+        let other = take(&limiter, "other").await.unwrap();
+        assert_eq!(hold().await.unwrap_err().kind(), ErrorKind::HoldLapsed);
+        limiter.cancel(&other).await.unwrap();
+        assert_eq!(hold().await.unwrap_err().kind(), ErrorKind::HoldLapsed);
+        limiter.cancel(first.ticket().unwrap()).await.unwrap();
+        assert_eq!(hold().await.unwrap_err().kind(), ErrorKind::AlreadySettled);
+    });
+}
+
+/// The clock stands still, and the state is empty between the grants.
+#[test]
+fn fences_rise_strictly_per_subject() {
+    run(async {
+        let clock = ManualClock::default();
+        let policies = ["rate: fixed-window 99/1m", "slots: concurrent 2 lease 30s"];
+        let limiter = limiter(ModelStore::new(clock.clone()), &policies);
+        clock.advance(SECOND);
+        let now = clock.now().as_micros();
+        for (number, resets) in [(0, false), (1, false), (2, true), (3, false)] {
+            let hold = limiter.subject("a").hold(&[number], MINUTE).await.unwrap();
+            assert_eq!(hold.decision().fences(), [None, Some(now + u64::from(number))]);
+            let again = limiter.subject("a").hold(&[number], MINUTE).await.unwrap();
+            assert_eq!(again.decision().fences(), hold.decision().fences());
+            limiter.settle(hold.ticket().unwrap(), []).await.unwrap();
+            if resets {
+                let _ = limiter.subject("a").reset().await.unwrap();
+            }
+        }
+        clock.advance(SECOND);
+        let hold = limiter.subject("a").hold("last", MINUTE).await.unwrap();
+        assert_eq!(hold.decision().fences()[1], Some(now + 1_000_000));
+        let free = limiter.subject("a").cost(0).hold("free", MINUTE).await.unwrap();
+        assert_eq!(free.decision().fences(), [None, None]);
     });
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct HoldStep {
     /// The time between the previous call and this call, in microseconds.
     pub(crate) passes: u64,
     pub(crate) does: HoldDoes,
-    /// The id of the hold, from 0 to 2. If the operation does not name a hold, the id is ignored.
+    /// The id of the hold, from 0 to 5. If the operation does not name a hold, the id is ignored.
     pub(crate) id: u8,
     /// The time to live of the id, in microseconds.
     pub(crate) ttl: u64,
@@ -91,6 +91,41 @@ pub fn hold_scenario(
     (policies, start, steps).prop_map(|(policies, start, steps)| HoldScenario {
         policies,
         start,
+        steps,
+    })
+}
+
+/// Returns a strategy for scenarios of slots. In these scenarios, several holders at a time take,
+/// renew, lose and revive slots.
+///
+/// The first policy should have few slots and a short lease.
+pub fn slots_scenario(
+    policies: impl Strategy<Value = Vec<Policy>>,
+    steps: usize,
+) -> impl Strategy<Value = HoldScenario> {
+    let passes = prop_oneof![3 => Just(0), 6 => 1..8_u64, 2 => 8..30_u64];
+    let does = prop_oneof![
+        10 => Just(HoldDoes::Hold),
+        8 => Just(HoldDoes::Extend),
+        4 => Just(HoldDoes::Settle),
+        1 => Just(HoldDoes::Peek),
+        1 => Just(HoldDoes::Acquire),
+        1 => Just(HoldDoes::Reset),
+    ];
+    let cost = prop_oneof![9 => 1..3_u64, 1 => 0..6_u64].prop_map(Some);
+    let step = (passes, does, 1..6_u8, 5..30_u64, prop::collection::vec(cost, 3));
+    let step = step.prop_map(|(passes, does, id, ttl, costs)| HoldStep {
+        passes,
+        does,
+        id,
+        ttl,
+        costs,
+        checks_last: false,
+        fits: true,
+    });
+    (policies, prop::collection::vec(step, 1..=steps)).prop_map(|(policies, steps)| HoldScenario {
+        policies,
+        start: 1_790_000_000_000_123,
         steps,
     })
 }
@@ -150,12 +185,12 @@ impl HoldScenario {
     #[must_use]
     pub fn calls(&self) -> Vec<HoldCall<'_>> {
         // The charges of the last hold under each id.
-        let mut held: [Vec<Charge<'_>>; 3] = Default::default();
+        let mut held: [Vec<Charge<'_>>; 6] = Default::default();
         let mut now = self.start;
         let mut calls = vec![];
         for step in &self.steps {
             now = Timestamp::from_micros(now.saturating_add(step.passes)).as_micros();
-            let last_held = &mut held[usize::from(step.id) % 3];
+            let last_held = &mut held[usize::from(step.id) % 6];
             let names_hold =
                 matches!(step.does, HoldDoes::Settle | HoldDoes::SettleSoFar | HoldDoes::Extend);
             let charges = if names_hold && step.fits && !last_held.is_empty() {

@@ -8,8 +8,10 @@ mod subjects;
 mod traces;
 
 pub use bytes::Bytes;
-pub use holds::{HoldCall, HoldScenario, hold_scenario};
-pub use policies::{Kind, any_policy, policy, related_policies, several_policies, slots_policy};
+pub use holds::{HoldCall, HoldScenario, hold_scenario, slots_scenario};
+pub use policies::{
+    Kind, any_policy, few_slots, policy, related_policies, several_policies, slots_policy,
+};
 pub use seed::seeded_rng;
 pub use subjects::{confusable_pair, hostile_subject};
 pub use traces::{ClockKind, Cost, Does, Passes, Scenario, Step, Trace, scenario};

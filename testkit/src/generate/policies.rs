@@ -71,6 +71,15 @@ pub fn slots_policy(name: &'static str) -> impl Strategy<Value = Policy> {
     )
 }
 
+/// Returns a strategy for a policy of few slots with a short lease, with this name. One in eight
+/// policies is a shadow.
+pub fn few_slots(name: &'static str) -> impl Strategy<Value = Policy> {
+    (1..5_u64, 5..20_u64, prop::bool::weighted(0.125)).prop_map(move |(limit, lease, shadow)| {
+        let slots = Concurrent::new(limit, Duration::from_micros(lease));
+        finish(name, slots.into(), None, shadow)
+    })
+}
+
 /// Returns a strategy for three policies of any kinds, with the names `p`, `q` and `r`.
 pub fn several_policies() -> impl Strategy<Value = Vec<Policy>> {
     (any_policy("p"), any_policy("q"), any_policy("r")).prop_map(|(p, q, r)| vec![p, q, r])

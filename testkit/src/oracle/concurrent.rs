@@ -20,7 +20,7 @@ impl Slots {
         Self { limit: spec.limit() }
     }
 
-    fn in_use(past: &rules::Past) -> u64 {
+    pub(super) fn in_use(past: &rules::Past) -> u64 {
         match past {
             rules::Past::Concurrent(past) => past.in_use,
             _ => 0,

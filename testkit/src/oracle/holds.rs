@@ -37,9 +37,12 @@ pub(super) struct Hold {
     held: Vec<Option<u64>>,
     spent: Vec<u64>,
     settled: Option<(Vec<u64>, Reply)>,
-    /// The amount of each charge that was refunded when the hold lapsed, or `None` before the
-    /// lapse.
-    lapsed: Option<Vec<u64>>,
+    /// The amount of each charge that was refunded when the hold lapsed. It is `None` while the
+    /// charge is open: before the lapse, and after the slots of the charge were revived.
+    lapsed: Vec<Option<u64>>,
+    /// For each charge, whether its slots were needed for another hold after the lapse, so that
+    /// they cannot be revived.
+    lost: Vec<bool>,
     /// For each charge, whether its state was reset after the hold was made. After a reset, nothing
     /// of the charge is held, and a settlement charges its whole cost.
     reset: Vec<bool>,
@@ -66,6 +69,7 @@ pub(super) fn execute(
     hold: Option<&Hold>,
     call: &Call<'_>,
     is_alone: impl Fn(&Charge<'_>) -> bool,
+    next_fence: impl Fn(&Charge<'_>) -> u64,
     now: u64,
 ) -> (Reply, Option<Hold>) {
     let charges: Vec<Charge<'_>> = call.charges.iter().collect();
@@ -85,9 +89,17 @@ pub(super) fn execute(
     };
     match (call.operation, hold) {
         (Operation::Hold | Operation::HoldUpTo { .. }, Some(hold)) => {
-            match hold.requested == (min, costs) {
-                true => (hold.reply.clone(), Some(hold.clone())),
-                false => fail(ErrorKind::IdReused),
+            if hold.requested != (min, costs) {
+                return fail(ErrorKind::IdReused);
+            }
+            let needs_slots =
+                |charge: &Charge<'_>| ledger::takes_slots(charge) && !charge.policy.is_shadow();
+            if !charges.iter().any(needs_slots) {
+                return (hold.reply.clone(), Some(hold.clone()));
+            }
+            match extend(ledger, refunds, hold, &charges, id.ttl, now) {
+                Ok(extended) => (hold.reply.clone(), Some(extended)),
+                Err(kind) => fail(kind),
             }
         }
         (Operation::Hold | Operation::HoldUpTo { .. }, None) => {
@@ -103,8 +115,18 @@ pub(super) fn execute(
                     (verdict.outcome == Outcome::Allowed).then_some(taken)
                 });
             let ttl = life(&charges, id.ttl);
+            let held: Vec<Option<u64>> = held.collect();
+            let mut fences: Vec<Option<u64>> = vec![];
+            if charges.iter().any(|charge| ledger::is_slots(charge.policy)) {
+                fences.extend(charges.iter().zip(&held).map(|(charge, held)| {
+                    let is_grant =
+                        ledger::is_slots(charge.policy) && held.is_some_and(|held| held > 0);
+                    is_grant.then(|| next_fence(charge))
+                }));
+            }
+            let reply = reply.with_fences(fences);
             let hold = Hold {
-                held: held.collect(),
+                held,
                 charges: held_charges(&charges),
                 requested: (min, costs),
                 made_at: now,
@@ -113,7 +135,8 @@ pub(super) fn execute(
                 turn: None,
                 spent: vec![0; charges.len()],
                 settled: None,
-                lapsed: None,
+                lapsed: vec![None; charges.len()],
+                lost: vec![false; charges.len()],
                 reset: vec![false; charges.len()],
                 reply: reply.clone(),
             };
@@ -126,29 +149,17 @@ pub(super) fn execute(
             (reply, Some(hold))
         }
         (_, None) => fail(ErrorKind::UnknownHold),
+        (Operation::Extend, Some(hold)) => {
+            match extend(ledger, refunds, hold, &charges, id.ttl, now) {
+                Ok(extended) => (ledger::look(ledger, &charges, now), Some(extended)),
+                Err(kind) => fail(kind),
+            }
+        }
         (operation, Some(hold)) => match &hold.settled {
             Some((at, reply)) if operation == Operation::Settle && *at == costs => {
                 (reply.clone(), Some(hold.clone()))
             }
             Some(_) => fail(ErrorKind::AlreadySettled),
-            None if operation == Operation::Extend && now >= hold.lapses_at => {
-                fail(ErrorKind::HoldLapsed)
-            }
-            None if operation == Operation::Extend => {
-                if hold.has_lost_slots(&charges) {
-                    return fail(ErrorKind::UnknownHold);
-                }
-                let (mut hold, ttl) = (hold.clone(), life(&charges, id.ttl));
-                hold.lapses_at = hold.lapses_at.max(now + ttl);
-                hold.expires_at = hold.expires_at.max(hold.lapses_at + ttl);
-                for (place, charge) in charges.iter().enumerate() {
-                    if hold.held[place].is_some_and(|held| held > 0) && !hold.reset[place] {
-                        let key_refunds = refunds.entry(ledger::key_of(charge)).or_default();
-                        key_refunds.hold(charge, false, hold.expires_at, now);
-                    }
-                }
-                (ledger::look(ledger, &charges, now), Some(hold))
-            }
             None => {
                 let mut hold = hold.clone();
                 let is_final = operation == Operation::Settle;
@@ -173,6 +184,59 @@ pub(super) fn execute(
     }
 }
 
+/// Extends a hold. If the hold has lapsed and has slots, revives it if there is room for all slots
+/// of enforced policies, and no other hold has needed their room. Returns the hold after the call.
+fn extend(
+    ledger: &mut Ledger,
+    refunds: &mut BTreeMap<Key, KeyRefunds>,
+    hold: &Hold,
+    charges: &[Charge<'_>],
+    ttl: Duration,
+    now: u64,
+) -> Result<Hold, ErrorKind> {
+    if hold.settled.is_some() {
+        return Err(ErrorKind::AlreadySettled);
+    }
+    let slots = |(place, charge): (usize, &Charge<'_>)| {
+        let held = hold.held[place].filter(|&held| held > 0 && ledger::is_slots(charge.policy))?;
+        Some((place, held))
+    };
+    let slots: Vec<(usize, u64)> = charges.iter().enumerate().filter_map(slots).collect();
+    let enforced: Vec<_> =
+        slots.iter().filter(|(place, _)| !charges[*place].policy.is_shadow()).collect();
+    let is_late = now >= hold.lapses_at;
+    let can_revive = |ledger: &Ledger, place: usize, held: u64| {
+        !hold.reset[place]
+            && !hold.lost[place]
+            && ledger::has_room(ledger, &charges[place], held, now)
+    };
+    if is_late
+        && (enforced.is_empty()
+            || !enforced.iter().all(|(place, held)| can_revive(ledger, *place, *held)))
+    {
+        return Err(ErrorKind::HoldLapsed);
+    }
+    if !is_late && enforced.iter().any(|(place, _)| hold.reset[*place]) {
+        return Err(ErrorKind::UnknownHold);
+    }
+    let (mut extended, ttl) = (hold.clone(), life(charges, ttl));
+    for (place, held) in slots.into_iter().filter(|_| is_late) {
+        if can_revive(ledger, place, held) {
+            ledger::take_slots(ledger, &charges[place], held, now);
+            extended.lapsed[place] = None;
+        }
+    }
+    extended.lapses_at = hold.lapses_at.max(now + ttl);
+    extended.expires_at = hold.expires_at.max(extended.lapses_at + ttl);
+    for (place, charge) in charges.iter().enumerate() {
+        if hold.held[place].is_some_and(|held| held > 0) && !hold.reset[place] {
+            let key_refunds = refunds.entry(ledger::key_of(charge)).or_default();
+            key_refunds.hold(charge, false, extended.expires_at, now);
+        }
+    }
+    Ok(extended)
+}
+
 /// Returns the time after which a hold lapses, in microseconds: its time to live, or the shortest
 /// lease of the slots that it takes.
 fn life(charges: &[Charge<'_>], ttl: Duration) -> u64 {
@@ -186,21 +250,42 @@ fn life(charges: &[Charge<'_>], ttl: Duration) -> u64 {
 }
 
 impl Hold {
-    /// Returns `true` if a reset has removed slots of the hold under a policy that is not a shadow.
-    fn has_lost_slots(&self, charges: &[Charge<'_>]) -> bool {
-        charges.iter().enumerate().any(|(place, charge)| {
-            matches!(charge.policy.algorithm(), Algorithm::Concurrent(_))
-                && !charge.policy.is_shadow()
-                && self.held[place].is_some_and(|held| held > 0)
-                && self.reset[place]
-        })
+    /// Returns the fences of the hold.
+    pub(super) fn fences(&self) -> &[Option<u64>] {
+        match &self.reply {
+            Reply::Decision { fences, .. } => fences,
+            Reply::Error(_) => &[],
+        }
+    }
+
+    /// Returns `true` until [`set_turn`](Self::set_turn) is called for the first time.
+    pub(super) fn is_new(&self) -> bool {
+        self.turn.is_none()
     }
 
     /// Returns the time at which the hold lapses, and the order of the hold among holds that lapse
-    /// at the same time. Returns `None` if the hold has lapsed or is settled.
+    /// at the same time. Returns `None` if all charges of the hold have lapsed, or if the hold is
+    /// settled.
     pub(super) fn lapses_at(&self) -> Option<(u64, Option<u64>)> {
-        let is_open = self.settled.is_none() && self.lapsed.is_none();
+        let is_open = self.settled.is_none() && self.lapsed.iter().any(Option::is_none);
         is_open.then_some((self.lapses_at, self.turn))
+    }
+
+    /// Returns the place of the hold's charge to `key` if the charge has lapsed, and its slots can
+    /// still be revived. Also returns the number of slots.
+    pub(super) fn revivable_on(&self, key: &Key, now: u64) -> Option<(usize, u64)> {
+        let place = self.place_on(key).filter(|_| self.is_known_on(key, now))?;
+        self.lapsed[place].map(|freed| (place, freed))
+    }
+
+    /// Returns the time at which the hold expires.
+    pub(super) fn expires_at(&self) -> (u64, Option<u64>) {
+        (self.expires_at, self.turn)
+    }
+
+    /// Ends the right of the holder to revive the slots of the charge at `place`.
+    pub(super) fn lose(&mut self, place: usize) {
+        self.lost[place] = true;
     }
 
     /// Returns `true` if the state of `key` records the hold, and the hold is neither settled nor
@@ -212,16 +297,27 @@ impl Hold {
     /// Returns `true` if the state of `key` records the hold, and the hold is neither settled nor
     /// lapsed.
     pub(super) fn is_open_on(&self, key: &Key) -> bool {
-        self.lapses_at().is_some() && self.is_recorded_on(key)
+        let is_open = |place: usize| self.lapsed[place].is_none();
+        self.settled.is_none() && self.place_on(key).is_some_and(is_open)
     }
 
     fn is_recorded_on(&self, key: &Key) -> bool {
-        self.charges.iter().enumerate().any(|(place, (policy, tenant, subject, _))| {
+        self.place_on(key).is_some()
+    }
+
+    /// Returns the place of the charge that the state of `key` records.
+    fn place_on(&self, key: &Key) -> Option<usize> {
+        (self.charges.iter().enumerate()).position(|(place, (policy, tenant, subject, _))| {
             let Ok(policy) = policy.parse::<Policy>() else { return false };
             let charge = Charge::new(&policy, subject).tenant(tenant);
-            let is_held = self.held[place].is_some_and(|held| held > 0) && !self.reset[place];
+            let is_held = self.held[place].is_some_and(|held| held > 0) && !self.is_gone(place);
             is_held && policy.refunds_lapsed() && ledger::key_of(&charge) == *key
         })
+    }
+
+    /// Returns `true` if the state of the charge at `place` no longer contains the hold.
+    fn is_gone(&self, place: usize) -> bool {
+        self.reset[place] || self.lost[place]
     }
 
     /// Returns the unspent part of the hold in the state of `key`. It is 0 if this state does not
@@ -231,7 +327,8 @@ impl Hold {
         for (place, (policy, tenant, subject, _)) in self.charges.iter().enumerate() {
             let Ok(policy) = policy.parse::<Policy>() else { continue };
             let charge = Charge::new(&policy, subject).tenant(tenant);
-            let is_open = self.lapses_at().is_some() && !self.reset[place];
+            let is_open =
+                self.settled.is_none() && self.lapsed[place].is_none() && !self.is_gone(place);
             if is_open && policy.refunds_lapsed() && ledger::key_of(&charge) == *key {
                 unspent += self.held[place].unwrap_or(0).saturating_sub(self.spent[place]);
             }
@@ -251,27 +348,30 @@ impl Hold {
         }
     }
 
-    /// Lets the hold lapse. For each charge under a policy with `refund-lapsed`, calls `change` to
-    /// refund the unspent part. `change` returns the refunded amount.
+    /// Lets the open charges of the hold lapse. For each open charge under a policy with
+    /// `refund-lapsed`, calls `change` to refund the unspent part. `change` returns the refunded
+    /// amount.
     pub(super) fn lapse(&mut self, mut change: impl FnMut(&Charge<'_>, Change) -> u64) {
         let refund = |(place, charge): (usize, &HeldCharge)| {
             let (policy, tenant, subject, _) = charge;
             let policy: Policy = policy.parse().ok()?;
-            let lapses = policy.refunds_lapsed() && !self.reset[place];
-            let held = self.held[place].filter(|_| lapses)?;
+            let lapses = policy.refunds_lapsed() && !self.is_gone(place);
+            let held = self.held[place].filter(|_| lapses && self.lapsed[place].is_none())?;
             let unspent = held.saturating_sub(self.spent[place]);
             let take = Take { at: self.made_at, cost: held };
             let charge = Charge::new(&policy, subject).tenant(tenant);
             (unspent > 0).then(|| change(&charge, Change::Refund(unspent, take)))
         };
-        let amounts = self.charges.iter().enumerate().map(refund);
-        self.lapsed = Some(amounts.map(Option::unwrap_or_default).collect());
+        let amounts: Vec<_> = self.charges.iter().enumerate().map(refund).collect();
+        for (lapsed, amount) in self.lapsed.iter_mut().zip(amounts) {
+            *lapsed = lapsed.or(Some(amount.unwrap_or(0)));
+        }
     }
 
     fn change(&self, place: usize, total: u64, is_final: bool) -> Change {
         let Some(held) = self.held[place] else { return Change::Nothing };
-        let refunded = self.lapsed.as_ref().map_or(0, |amounts| amounts[place]);
-        let held = if self.reset[place] { 0 } else { held - refunded };
+        let refunded = self.lapsed[place].unwrap_or(0);
+        let held = if self.is_gone(place) { 0 } else { held - refunded };
         let charged = held.max(self.spent[place]);
         if total > charged {
             Change::Charge(total - charged)

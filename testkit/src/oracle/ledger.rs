@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tidegate_core::{Algorithm, Call, Charge, ErrorKind, Operation, Outcome};
+use tidegate_core::{Algorithm, Call, Charge, ErrorKind, Operation, Outcome, Policy};
 
 use super::record::Record;
 use super::reply::{Reply, ReplyVerdict};
 use super::rules::{self, Past, Take, rules_of};
-use super::{Key, rules::micros};
+use super::{Key, concurrent, rules::micros};
 
 /// The records of the states that a call uses, by key. A key without a state has the record `None`.
 pub(super) type Ledger = BTreeMap<Key, Option<Record>>;
@@ -143,11 +143,6 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
         mistakes.push(ErrorKind::InvalidCall);
     }
     // Only holds take slots, and a settlement frees all of them.
-    let takes_slots = |charge: &&Charge<'_>| {
-        matches!(charge.policy.algorithm(), Algorithm::Concurrent(_))
-            && !charge.is_check_only
-            && charge.cost > 0
-    };
     let leaves_slots_alone = matches!(
         operation,
         Operation::Hold
@@ -158,7 +153,7 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
             | Operation::Block { .. }
             | Operation::BlockAtLeast { .. }
     );
-    if !leaves_slots_alone && charges.iter().any(|charge| takes_slots(&charge)) {
+    if !leaves_slots_alone && charges.iter().any(takes_slots) {
         mistakes.push(ErrorKind::InvalidCall);
     }
     let is_bucket =
@@ -167,6 +162,33 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
         mistakes.push(ErrorKind::Unsupported);
     }
     mistakes
+}
+
+/// Returns `true` if a hold with this charge takes slots.
+pub(super) fn takes_slots(charge: &Charge<'_>) -> bool {
+    is_slots(charge.policy) && !charge.is_check_only && charge.cost > 0
+}
+
+pub(super) fn is_slots(policy: &Policy) -> bool {
+    matches!(policy.algorithm(), Algorithm::Concurrent(_))
+}
+
+/// Returns `true` if the state has room for `cost` slots.
+pub(super) fn has_room(ledger: &Ledger, charge: &Charge<'_>, cost: u64, now: u64) -> bool {
+    let past = record_of(ledger, charge).past_under(charge, now);
+    rules_of(charge).fits(&past, cost, now)
+}
+
+/// Takes slots without a check.
+pub(super) fn take_slots(ledger: &mut Ledger, charge: &Charge<'_>, cost: u64, now: u64) {
+    let record = record_of(ledger, charge);
+    let past = rules_of(charge).take(&record.past_under(charge, now), cost, now);
+    keep(ledger, charge, record.with_past(charge, past));
+}
+
+/// Returns the number of slots in use.
+pub(super) fn slots_in_use(record: &Record) -> u64 {
+    concurrent::Slots::in_use(&record.past)
 }
 
 /// The decision of one policy, on the sum of all charges that a call makes to one key.
@@ -412,6 +434,7 @@ fn report(
         amounts: vec![],
         charged: vec![],
         unspent: vec![],
+        fences: vec![],
     }
 }
 

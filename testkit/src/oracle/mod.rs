@@ -80,6 +80,9 @@ pub struct Oracle {
     refunds: BTreeMap<Key, KeyRefunds>,
     /// The number of changes to holds so far. It orders holds that lapse at the same time.
     turns: u64,
+    /// The last fence of each key. A store is allowed to forget a fence when its clock has passed
+    /// it, but this makes no difference, because the clock does not step back in traces of holds.
+    fences: BTreeMap<Key, u64>,
 }
 
 /// A possible result of a call: an answer, and the state of the oracle after the call.
@@ -190,8 +193,19 @@ impl Oracle {
                 let hold = holds::key_of(call).and_then(|key| self.holds.get(&key));
                 let mut refunds = self.refunds.clone();
                 let is_alone = |charge: &Charge<'_>| !self.is_any_known(charge, now);
-                let (reply, hold) =
-                    holds::execute(&mut ledger, &mut refunds, hold, call, is_alone, now);
+                let next_fence = |charge: &Charge<'_>| {
+                    let last = self.fences.get(&ledger::key_of(charge));
+                    last.map_or(now, |last| now.max(last + 1))
+                };
+                let (reply, hold) = holds::execute(
+                    &mut ledger,
+                    &mut refunds,
+                    hold,
+                    call,
+                    is_alone,
+                    next_fence,
+                    now,
+                );
                 Future { reply, ledger, hold, refunds }
             })
             .collect()
@@ -267,6 +281,16 @@ impl Oracle {
         self.refunds.append(&mut first.refunds);
         let hold = first.hold.take();
         if let (Some(key), Some(mut hold)) = (holds::key_of(call), hold) {
+            if hold.is_new() {
+                for (charge, fence) in call.charges.iter().zip(hold.fences()) {
+                    let Some(fence) = *fence else { continue };
+                    let state_key = ledger::key_of(&charge);
+                    self.fences.insert(state_key.clone(), fence);
+                    let record = first.ledger.get(&state_key).and_then(Option::as_ref);
+                    let in_use = record.map_or(0, ledger::slots_in_use);
+                    claim_slots(&mut self.holds, &state_key, in_use, charge.policy.limit(), now);
+                }
+            }
             hold.set_turn(self.turns);
             self.turns += 1;
             self.holds.insert(key, hold);
@@ -286,6 +310,24 @@ impl Oracle {
             }
         }
         self.keys.extend(seen);
+    }
+}
+
+/// Takes lapsed slots away from their former holders, first the hold that expires first, until
+/// these slots and the slots in use are at most `limit`.
+fn claim_slots(holds: &mut BTreeMap<HoldKey, Hold>, key: &Key, in_use: u64, limit: u64, now: u64) {
+    loop {
+        let lapsed = holds.values_mut().filter_map(|hold| {
+            let (place, slots) = hold.revivable_on(key, now)?;
+            Some((hold.expires_at(), slots, place, hold))
+        });
+        let mut lapsed: Vec<_> = lapsed.collect();
+        if in_use + lapsed.iter().map(|(_, slots, ..)| slots).sum::<u64>() <= limit {
+            return;
+        }
+        let first = lapsed.iter_mut().min_by_key(|(expires_at, ..)| *expires_at);
+        let Some((_, _, place, hold)) = first else { return };
+        hold.lose(*place);
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) enum Reply {
         charged: Vec<usize>,
         /// The unspent part of the holds on the state of each charge of a peek.
         unspent: Vec<Option<u64>>,
+        /// The fence of each charge of a hold with slots.
+        fences: Vec<Option<u64>>,
     },
 }
 
@@ -52,6 +54,7 @@ impl Reply {
                     .filter(|&place| decision.is_charged(place))
                     .collect(),
                 unspent: decision.unspent().to_vec(),
+                fences: decision.fences().to_vec(),
             },
         }
     }
@@ -73,6 +76,13 @@ impl Reply {
     pub(super) fn with_unspent(mut self, new: Vec<Option<u64>>) -> Self {
         if let Self::Decision { unspent, .. } = &mut self {
             *unspent = new;
+        }
+        self
+    }
+
+    pub(super) fn with_fences(mut self, new: Vec<Option<u64>>) -> Self {
+        if let Self::Decision { fences, .. } = &mut self {
+            *fences = new;
         }
         self
     }
@@ -102,7 +112,7 @@ impl Reply {
     /// Returns one line for each field in which this answer differs from the expected answer.
     pub(super) fn differences(&self, expected: &Self) -> String {
         let (
-            Self::Decision { allowed, wait, verdicts, amounts, charged, unspent },
+            Self::Decision { allowed, wait, verdicts, amounts, charged, unspent, fences },
             Self::Decision {
                 allowed: expect_allowed,
                 wait: expect_wait,
@@ -110,6 +120,7 @@ impl Reply {
                 amounts: expect_amounts,
                 charged: expect_charged,
                 unspent: expect_unspent,
+                fences: expect_fences,
             },
         ) = (self, expected)
         else {
@@ -126,6 +137,7 @@ impl Reply {
         differ("amounts".to_owned(), format!("{amounts:?}"), format!("{expect_amounts:?}"));
         differ("charged".to_owned(), format!("{charged:?}"), format!("{expect_charged:?}"));
         differ("unspent".to_owned(), format!("{unspent:?}"), format!("{expect_unspent:?}"));
+        differ("fences".to_owned(), format!("{fences:?}"), format!("{expect_fences:?}"));
         for (place, (actual, expected)) in verdicts.iter().zip(expect_verdicts).enumerate() {
             for ((name, actual), (_, expected)) in
                 actual.fields().into_iter().zip(expected.fields())
@@ -159,7 +171,7 @@ impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Error(kinds) => write!(f, "an error of one of the kinds {kinds:?}"),
-            Self::Decision { allowed, wait, verdicts, amounts, charged, unspent } => {
+            Self::Decision { allowed, wait, verdicts, amounts, charged, unspent, fences } => {
                 write!(f, "{} with wait {wait:?}", if *allowed { "allowed" } else { "refused" })?;
                 for verdict in verdicts.iter().take(4) {
                     let fields = verdict.fields().map(|(name, value)| format!("{name} {value}"));
@@ -168,6 +180,9 @@ impl fmt::Display for Reply {
                 f.write_str(if verdicts.len() > 4 { " …" } else { "" })?;
                 if !amounts.is_empty() {
                     write!(f, " amounts {amounts:?}, charged {charged:?}")?;
+                }
+                if !fences.is_empty() {
+                    write!(f, " fences {fences:?}")?;
                 }
                 if unspent.is_empty() { Ok(()) } else { write!(f, " unspent {unspent:?}") }
             }

@@ -14,7 +14,9 @@ use super::fixture::Fixture;
 use super::harness::{Harness, case, cases, concurrently, each, each_case, threads};
 use super::report::{check, check_eq, fail, leave_out, unless_unsupported};
 use crate::compare::against_oracle::run_holds_against_oracle;
-use crate::generate::{any_policy, hold_scenario, several_policies, slots_policy};
+use crate::generate::{
+    any_policy, few_slots, hold_scenario, several_policies, slots_policy, slots_scenario,
+};
 use crate::stores::faults::Fault;
 use crate::stores::faults::Faults;
 
@@ -92,6 +94,21 @@ pub(super) fn lapses_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
         policies
     });
     cases(fixture, hold_scenario(several, 30), async |harness, scenario| {
+        scenario.policies.iter().for_each(|policy| harness.needs(policy));
+        needs_ids(harness, &scenario.policies[0]).await;
+        run_holds_against_oracle(&harness.store, &harness.clock, scenario).await
+    });
+}
+
+/// Checks that the store decides a random trace of several holders of slots like the oracle. The
+/// holders take, renew, lose and revive slots.
+pub(super) fn slots_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
+    let rate = any_policy("q").prop_map(Policy::refund_lapsed);
+    let others =
+        prop_oneof![2 => Just(None), 1 => few_slots("q").prop_map(Some), 1 => rate.prop_map(Some)];
+    let policies = (few_slots("p"), others)
+        .prop_map(|(slots, other)| [Some(slots), other].into_iter().flatten().collect());
+    cases(fixture, slots_scenario(policies, 40), async |harness, scenario| {
         scenario.policies.iter().for_each(|policy| harness.needs(policy));
         needs_ids(harness, &scenario.policies[0]).await;
         run_holds_against_oracle(&harness.store, &harness.clock, scenario).await

@@ -250,6 +250,7 @@ macro_rules! __each_property {
             holds::holds_are_decided_as_by_the_oracle,
             holds::holds_of_several_charges_are_decided_as_by_the_oracle,
             holds::lapses_are_decided_as_by_the_oracle,
+            holds::slots_are_decided_as_by_the_oracle,
             holds::a_lapsed_hold_is_given_back_by_its_policy,
             holds::a_wait_counts_on_what_will_lapse,
             holds::a_peek_says_what_is_held_and_not_spent,

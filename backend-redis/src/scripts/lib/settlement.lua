@@ -5,8 +5,9 @@
 ---
 --- Inputs: id_key, id, op. Outputs: record, the outputs of lib/record.hold, life, taken_at, spent
 --- (the spent costs of all charges before this call) and costs (the spent costs that this call
---- reports). The section ends the script if the hold is unknown or already settled, or if the call
---- is an extension after the lapse.
+--- reports), and is_late (whether the call is an extension after the lapse). The section ends the
+--- script if the hold is unknown or already settled. It also ends a script without state holds if
+--- the call is late.
 local minimum_and_costs = id:sub(ID_REQUEST + 1)
 --- @inline lib/record.id
 if not record then return string.char(HOLD_UNKNOWN) end
@@ -18,7 +19,10 @@ if #record >= replies_at + reply_size then
   if op == SETTLE and spent == costs then return settlement end
   return string.char(HOLD_SETTLED) .. spent .. settlement
 end
-if op == EXTEND and now >= lapses_at then return pack('<BI7', HOLD_LAPSED, now - lapses_at) end
+local is_late = op == EXTEND and now >= lapses_at
+--- @when plain
+if is_late then return pack('<BI7', HOLD_LAPSED, now - lapses_at) end
+--- @end
 
 --- @section change
 --- Computes the change that a settlement makes to a state.

@@ -9,15 +9,18 @@
 ---   lapses_at     an open hold. The score is the time at which the hold lapses
 ---   -expires_at   a lapsed hold. The score is the negative time at which the hold expires
 ---
----   | foot | rule 1 | p2 7 | p3 7 | p4 7 | unspent 7 | number 4 | open 4 | lapsed 4 | refunded 7 |
----   |      | refunded_at 7 | due 7 | ends 7 | key_expires_at 7 | HOLDS 1 |
----   | hold | number 4 | key 16 | taken_at 7 | cost 7 | spent 7 | expires_at 7 |
+---   | foot | rule 1 | p2 7 | p3 7 | p4 7 | unspent 7 | number 7 | open 4 | lapsed 4 |
+---   |      | lapsed_amount 7 | refunded 7 | refunded_at 7 | due 7 | ends 7 | key_expires_at 7 |
+---   |      | HOLDS 1 |
+---   | hold | number 7 | key 16 | taken_at 7 | cost 7 | spent 7 | expires_at 7 |
 ---   |      | refunded 7, if it has lapsed |
 ---
 ---   rule, p2 …     the rule that wrote the state last, and its numbers
 ---   unspent        the sum of the unspent parts of the open holds
----   number         in the foot: the number of holds so far; in a hold: its own number
+---   number         in the foot: the last number of a hold; in a hold: its own number
 ---   open, lapsed   the number of open holds and the number of lapsed holds
+---   lapsed_amount  the sum of the amounts that were refunded for the lapsed holds, which is the
+---                  number of slots that their former holders can still revive
 ---   refunded       in the foot: the sum of the refunds that possibly refunded an open hold
 ---   refunded       in a lapsed hold: the amount that was refunded when the hold lapsed
 ---   refunded_at    the time of the last refund
@@ -27,7 +30,8 @@
 ---   key            the first 16 hexadecimal digits of SHA-1 of the key of the hold's id
 ---
 --- The rule in the foot refunds lapsed holds. The number in a hold is big-endian, so that the older
---- of two holds that lapse at the same time is first.
+--- of two holds that lapse at the same time is first. For slots, the number is the fence of the
+--- grant. A number is at least the time of the hold, and the numbers of a state rise.
 ---
 --- A script without this file treats a sorted set as a foreign value and does not change it.
 
@@ -56,20 +60,25 @@ local function score(number)
   return string.format('%.0f', number)
 end
 
+-- Returns whether the state must keep the last fence, because the clock has not passed it.
+local function keeps_fence(foot)
+  return foot.rule == CONCURRENT and foot.number >= current_time
+end
+
 -- Writes a state with holds. `expires_at` is the time until which the state matters. Setting the
 -- expiry of a key costs as much as writing the key, so the key gets a life that is a quarter longer
 -- than necessary.
 local function write_state(key, foot, value, blocked_until, expires_at)
-  local ends, ttl = math.max(expires_at, blocked_until, foot.ends)
+  local ends, ttl = math.max(expires_at, blocked_until, foot.ends, foot.number + 1)
   local is_short = ends > foot.key_expires_at
   if is_short then
     ends = math.min(ends + (ends - now - (ends - now) % 4) / 4, MODULUS)
     foot.key_expires_at = ends
   end
   local member = blocking(value, blocked_until)
-    .. pack('<BI7I7I7I7I4I4I4I7I7I7I7I7B', foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent,
-      foot.number, foot.open, foot.lapsed, foot.refunded, foot.refunded_at, foot.due,
-      foot.ends, foot.key_expires_at, HOLDS)
+    .. pack('<BI7I7I7I7I7I4I4I7I7I7I7I7I7B', foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent,
+      foot.number, foot.open, foot.lapsed, foot.lapsed_amount, foot.refunded, foot.refunded_at,
+      foot.due, foot.ends, foot.key_expires_at, HOLDS)
   if foot.new_hold then
     call('ZADD', key, '+inf', member, foot.new_score, foot.new_hold)
   elseif member ~= foot.member then
@@ -88,10 +97,13 @@ local function write_state(key, foot, value, blocked_until, expires_at)
   end
 end
 
--- Writes a state and its holds. If no hold remains, the function writes the state as a string. If
--- no hold, no charge and no block remains, the function removes the key.
+-- Writes a state and its holds. If no hold and no fence remains, the function writes the state as a
+-- string. If also no charge and no block remains, the function removes the key.
 local function write_holds(key, foot, value, blocked_until, expires_at)
   if foot.open + foot.lapsed > 0 then
+    return write_state(key, foot, value, blocked_until, expires_at)
+  elseif keeps_fence(foot) then
+    foot.due = MODULUS
     return write_state(key, foot, value, blocked_until, expires_at)
   end
   if blocked_until == 0 and value:byte() == NONE then return call('UNLINK', key) end
@@ -128,6 +140,14 @@ refund_rest = function(foot, value, kind, key, cost, taken_at, original_cost)
   return refund_rest(foot, value, kind, key, amount - counted, taken_at, original_cost - counted)
 end
 
+-- Removes the member of a lapsed hold from the sums in a foot.
+local function forget_lapsed(foot, member)
+  foot.lapsed = math.max(foot.lapsed - 1, 0)
+  if #member == STATE_HOLD + 7 then
+    foot.lapsed_amount = math.max(foot.lapsed_amount - parse('<I7', member, STATE_HOLD + 1), 0)
+  end
+end
+
 -- Refunds each lapsed hold as of the time of its lapse, and removes the expired holds. Returns the
 -- new state.
 local function settle_due(key, foot, value, kind, blocked_until)
@@ -137,7 +157,7 @@ local function settle_due(key, foot, value, kind, blocked_until)
     local member, lapses_at = due[place], tonumber(due[place + 1])
     call('ZREM', key, member)
     if lapses_at <= 0 then
-      foot.lapsed = math.max(foot.lapsed - 1, 0)
+      forget_lapsed(foot, member)
     elseif #member == STATE_HOLD then
       local taken_at, cost, spent, expires_at = parse('<I7I7I7I7', member, HOLD_KEY + 1)
       local refunded = 0
@@ -151,6 +171,7 @@ local function settle_due(key, foot, value, kind, blocked_until)
       if expires_at > current_time then
         call('ZADD', key, score(-expires_at), member .. pack('<I7', refunded))
         foot.lapsed = foot.lapsed + 1
+        foot.lapsed_amount = math.min(foot.lapsed_amount + refunded, MODULUS)
       end
     end
   end
@@ -158,7 +179,8 @@ local function settle_due(key, foot, value, kind, blocked_until)
     'ZRANGEBYSCORE', key, '(' .. score(current_time), '(+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   local lapsed = call('ZREVRANGEBYSCORE', key, '(0', '-inf', 'WITHSCORES', 'LIMIT', '0', '1')
   if foot.open + foot.lapsed == 0 then
-    foot.unspent, foot.number, foot.ends, foot.refunded, foot.refunded_at = 0, 0, 0, 0, 0
+    foot.unspent, foot.ends, foot.lapsed_amount, foot.refunded, foot.refunded_at = 0, 0, 0, 0, 0
+    if not keeps_fence(foot) then foot.number = 0 end
   end
   foot.due = math.min(tonumber(open[2] or MODULUS), -tonumber(lapsed[2] or -MODULUS))
   write_state(key, foot, value, blocked_until, 0)
@@ -181,8 +203,8 @@ local function read_holds(key)
   if size < 1 or member:byte(-1) ~= HOLDS then return false, FOREIGN, 0 end
   local foot = { member = member }
   foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent, foot.number, foot.open, foot.lapsed,
-    foot.refunded, foot.refunded_at, foot.due, foot.ends, foot.key_expires_at =
-    parse('<BI7I7I7I7I4I4I4I7I7I7I7I7', member, size + 1)
+    foot.lapsed_amount, foot.refunded, foot.refunded_at, foot.due, foot.ends, foot.key_expires_at =
+    parse('<BI7I7I7I7I7I4I4I7I7I7I7I7I7', member, size + 1)
   local is_rule_valid = foot.p2 > 0 and (foot.p3 > 0 or foot.rule <= SLIDING_LOG or foot.rule == CONCURRENT)
     and (foot.p4 > 0 or foot.rule ~= TOKEN_BUCKET)
   local value, kind, blocked_until = decode(member:sub(1, size), false)
