@@ -111,8 +111,8 @@ impl RedisStoreBuilder {
     /// The user needs the permission for the commands EVALSHA, EVAL, TIME, GET, MGET, SET, PSETEX,
     /// GETRANGE, SETRANGE, EXISTS, PTTL, PEXPIRE, UNLINK, LLEN, LINDEX, LSET, LTRIM and RPUSH, on
     /// all keys that begin with the prefix. For a policy with
-    /// [`refund_lapsed`](crate::Policy::refund_lapsed), the user also needs ZADD, ZREM, ZREVRANGE,
-    /// ZRANGEBYSCORE and ZREVRANGEBYSCORE.
+    /// [`refund_lapsed`](crate::Policy::refund_lapsed), and for slots, the user also needs ZADD,
+    /// ZREM, ZREVRANGE, ZRANGEBYSCORE, ZREVRANGEBYSCORE, ZREMRANGEBYSCORE and ZCOUNT.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         let (user, password) = (Some(name.into()), Some(password.into()));
         Self { settings: Settings { user, password, ..self.settings }, ..self }
@@ -148,7 +148,8 @@ impl RedisStoreBuilder {
     ///         async move {
     ///             let token = account.token().await?; // from the SDK of the cloud
     ///             // ElastiCache closes a connection 12 hours after its login.
-    ///             Ok(Credentials::new("limits", token).renew_after(Duration::from_secs(11 * 3_600)))
+    ///             Ok(Credentials::new("limits", token).renew_after(Duration::from_secs(11 *
+    ///             3_600)))
     ///         }
     ///     })
     ///     .build()?;

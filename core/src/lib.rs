@@ -114,7 +114,8 @@ pub use call::{MAX_CHARGES, MAX_ID, MAX_SUBJECT};
 pub use clock::TokioClock;
 pub use clock::{Clock, CoarseClock, ManualClock, SystemClock};
 pub use decision::{
-    AlreadySettled, Decision, Degraded, DegradedAnswer, Outcome, PolicyVerdict, Receipt, Verdict,
+    AlreadySettled, Decision, Degraded, DegradedAnswer, Outcome, Place, PolicyVerdict, Receipt,
+    Verdict,
 };
 pub use error::{Error, ErrorKind};
 pub use layers::StoreExt;

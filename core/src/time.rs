@@ -109,7 +109,7 @@ impl Wait {
     pub const NEVER: Self = Self(u64::MAX);
 
     /// An unknown wait: until another caller frees a slot.
-    pub(crate) const UNKNOWN: Self = Self(u64::MAX - 1);
+    pub const UNKNOWN: Self = Self(u64::MAX - 1);
 
     /// Creates a wait from microseconds.
     #[must_use]

@@ -54,6 +54,8 @@ pub(crate) fn call(call: &Call<'_>) -> String {
         Operation::BlockAtLeast { span } => format!("block for at least {span:?}"),
         Operation::Hold => "hold".to_owned(),
         Operation::HoldUpTo { min } => format!("hold up to the cost, at least {min},"),
+        Operation::HoldInTurn { place } => format!("hold in turn, with the place {place},"),
+        Operation::Leave { place } => format!("leave the place {place} of"),
         Operation::Settle => "settle".to_owned(),
         Operation::SettleSoFar => "settle so far".to_owned(),
         Operation::Extend => "extend".to_owned(),

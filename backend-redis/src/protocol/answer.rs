@@ -9,7 +9,8 @@ use tidegate_core::no_semver::{
     Algorithm, Level, VerdictInput, Wait, lapsed_hold, too_many_holds, unknown_hold,
 };
 use tidegate_core::{
-    AlreadySettled, Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict,
+    AlreadySettled, Charge, Decision, Error, ErrorKind, Operation, Outcome, Place, Timestamp,
+    Verdict,
 };
 
 use super::bytes::{MAX_NUMBER, Reader};
@@ -131,7 +132,7 @@ fn read_call(
     }
     let mut reply = decide(normalized, &replies, now)?;
     if has_holds {
-        reply = read_fences(normalized, reply, reader)?;
+        reply = read_hold(normalized, reply, reader)?;
     }
     if normalized.has_amounts() {
         let amounts = normalized.split(&amounts);
@@ -168,7 +169,7 @@ fn read_up_to(
     }
     let mut reply = decide(&taken, &replies, now)?;
     if has_holds {
-        reply = read_fences(&taken, reply, reader)?;
+        reply = read_hold(&taken, reply, reader)?;
     }
     let amounts =
         taken.charges.iter().zip(reply.decision.verdicts()).map(|((charge, _), verdict)| {
@@ -192,15 +193,31 @@ fn read_holds(
     Some(())
 }
 
-/// Reads the numbers of the holds that the call has made, and adds the fences to the decision.
-fn read_fences(
+/// Reads the part of the reply that only a call for a hold has. If the call was admitted, this is
+/// the number of each hold that it made, and the fences are added to the decision. If the call
+/// waits in a queue, this is its place.
+fn read_hold(
     normalized: &NormalizedCall<'_>,
     reply: ScriptReply,
     reader: &mut Reader<'_>,
 ) -> Option<ScriptReply> {
     let is_hold = normalized.operation.is_of_hold() && !normalized.is_on_a_hold();
-    if !is_hold || reply.decision.is_denied() {
+    if !is_hold {
         return Some(reply);
+    }
+    if reply.decision.is_denied() {
+        if !matches!(normalized.operation, Operation::HoldInTurn { .. }) {
+            return Some(reply);
+        }
+        let (number, ahead) = (reader.number()?, u32::try_from(reader.number()?).ok()?);
+        let place = (number > 0).then_some(Place::new(number, ahead));
+        return Some(ScriptReply {
+            decision: match place {
+                Some(place) => reply.decision.with_place(place),
+                None => reply.decision,
+            },
+            ..reply
+        });
     }
     let fence = |(charge, _): &(Charge<'_>, u64)| {
         let number = reader.number()?;
@@ -365,6 +382,10 @@ impl ChargeReply {
             && !wait.is_zero()
         {
             wait = holds.wait(charge.policy, cost, now, wait);
+        }
+        if self.outcome == Outcome::Denied && wait.is_zero() {
+            // Slots are free, but another call waits for them and goes first.
+            wait = Wait::UNKNOWN;
         }
         let input = VerdictInput {
             outcome: self.outcome,

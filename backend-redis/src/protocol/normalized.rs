@@ -18,7 +18,12 @@ pub(crate) struct NormalizedCall<'a> {
 impl<'a> NormalizedCall<'a> {
     pub(crate) fn new(call: &Call<'a>) -> Result<Self, Error> {
         call.check()?;
-        let Call { operation, charges: all, .. } = *call;
+        let Call { mut operation, charges: all, .. } = *call;
+        if matches!(operation, Operation::HoldInTurn { .. })
+            && !all.iter().any(|charge| charge.policy.is_concurrent())
+        {
+            operation = Operation::Hold;
+        }
         if let (1, Some(charge)) = (all.len(), all.get(0)) {
             let charges = SmallVec::from_buf([(charge, cost_in(operation, &charge))]);
             return Ok(Self { operation, all, charges, places: SmallVec::new() });
@@ -105,7 +110,10 @@ impl<'a> NormalizedCall<'a> {
 
 /// Returns the cost of a charge in an operation, which is 0 if the operation ignores the charge.
 fn cost_in(operation: Operation, charge: &Charge<'_>) -> u64 {
-    use Operation::{Charge, Refund, Undo};
+    use Operation::{Charge, Leave, Refund, Undo};
+    if matches!(operation, Leave { .. }) {
+        return 0;
+    }
     let is_ignored = charge.is_check_only && matches!(operation, Refund | Undo { .. } | Charge);
     if is_ignored { 0 } else { charge.cost }
 }

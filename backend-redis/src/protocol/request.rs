@@ -11,11 +11,11 @@ use tidegate_core::{
 
 use super::answer::{self, ScriptReply};
 use super::bounds;
-use super::bytes::put;
+use super::bytes::{MAX_NUMBER, put};
 use super::key::Keys;
 use super::layout::{
-    ACQUIRE, ACQUIRE_UP_TO, BLOCK, BLOCK_AT_LEAST, CHARGE, CHECK_ONLY, EXTEND, HOLD, HOLD_REPEATED,
-    ID, PEEK, REFUND, RESET, SETTLE, SETTLE_SO_FAR, SHADOW, UNDO,
+    ACQUIRE, ACQUIRE_IN_TURN, ACQUIRE_UP_TO, BLOCK, BLOCK_AT_LEAST, CHARGE, CHECK_ONLY, EXTEND,
+    HOLD, HOLD_REPEATED, ID, LEAVE, PEEK, REFUND, RESET, SETTLE, SETTLE_SO_FAR, SHADOW, UNDO,
 };
 use super::normalized::NormalizedCall;
 use super::numbers::{MAX_STRING_RECORDS, is_long, numbers};
@@ -533,6 +533,8 @@ fn number_and_argument(operation: Operation) -> Result<(u8, u64), Error> {
         Operation::Acquire | Operation::Hold => (ACQUIRE, 0),
         Operation::Reserve { max_wait } => (ACQUIRE, micros(max_wait, 0)),
         Operation::AcquireUpTo { min } | Operation::HoldUpTo { min } => (ACQUIRE_UP_TO, min),
+        Operation::HoldInTurn { place } => (ACQUIRE_IN_TURN, place.min(MAX_NUMBER - 1)),
+        Operation::Leave { place } => (LEAVE, place.min(MAX_NUMBER - 1)),
         Operation::Peek => (PEEK, 0),
         Operation::Charge => (CHARGE, 0),
         Operation::Refund => (REFUND, 0),

@@ -10,8 +10,8 @@
 -- value: sums, times and numbers.
 local feet = {}
 
--- Whether the value of a key is a string, indexed by the number of the key.
-local is_string = {}
+-- Whether the value of a key was a list at the start of the script, by the number of the key.
+local was_list = {}
 
 local load_without_holds = load_state
 load_state = function(k)
@@ -19,7 +19,7 @@ load_state = function(k)
   local value, kind, blocked_until, foot = read_holds(KEYS[k])
   if value == nil then
     load_without_holds(k)
-    is_string[k] = not lists[k]
+    was_list[k] = lists[k]
     return
   end
   values[k], kinds[k], blocks[k], lists[k], feet[k] = value or nil, kind, blocked_until, false, foot
@@ -73,10 +73,12 @@ change_states = function(op, count, argument, charges)
   for place = 1, op == RESET and count or 0 do
     local k = keys[place]
     local foot = feet[k]
-    if foot and keeps_fence(foot) then
-      call('UNLINK', KEYS[k])
+    if foot and (foot.waiters > 0 or keeps_fence(foot)) then
+      -- Keep the queue, and remove all other members.
+      call('ZREMRANGEBYSCORE', KEYS[k], '-inf', '0')
+      call('ZREMRANGEBYSCORE', KEYS[k], '1', '+inf')
       foot.member, foot.unspent, foot.open, foot.lapsed, foot.lapsed_amount = nil, 0, 0, 0, 0
-      foot.due, foot.ends, foot.key_expires_at, foot.state_ends = MODULUS, 0, 0, 0
+      foot.refunded, foot.due, foot.key_expires_at, foot.state_ends = 0, MODULUS, 0, 0
     elseif foot then
       feet[k], feet_by_key[KEYS[k]] = nil, nil
     end
@@ -91,11 +93,24 @@ change_states = function(op, count, argument, charges)
   end
 end
 
+-- Gives up a place in the queues of the charges.
+local function leave_all(count, place_in_queue)
+  for place = 1, count do
+    local foot = feet[keys[place]]
+    if foot then leave(KEYS[keys[place]], foot, place_in_queue) end
+  end
+end
+
+--- @when hold
+--- @include batch_with_holds.queue
+--- @end
 local decide_without_holds = decide
 decide = function(op, count, argument, charges)
-  local at = #answer + 1
+  local at, is_in_turn = #answer + 1, op == ACQUIRE_IN_TURN
+  if is_in_turn then op, argument, own_place = ACQUIRE, 0, argument end
   decide_without_holds(op, count, argument, charges)
   if answer[at] ~= '\0' then return end
+  if op == LEAVE then leave_all(count, argument) end
   answer[at] = string.char(WITH_HOLDS)
   -- The reply to a reservation does not contain the holds, because the place of a reservation in
   -- the queue must not depend on lapses of holds.
@@ -106,6 +121,7 @@ decide = function(op, count, argument, charges)
       open_holds(KEYS[k], feet[k], values[k], waits_for_lapses and outcomes[place] ~= ALLOWED)
   end
   --- @when hold
+  if is_in_turn then answer[#answer + 1] = update_queues(count, charges) end
   --- @inline batch_with_holds.make
   --- @end
 end
@@ -124,7 +140,7 @@ for place = 1, request:byte(2) do
 end
 --- @end
 
---- @section make
+--- @section queue
 -- Returns the records of a log that is a list as one string. `value` is the last element of the
 -- list.
 local function whole_log(key, value)
@@ -141,6 +157,65 @@ local function whole_log(key, value)
     .. foot:sub(1, 23) .. pack('<I4I2', 0, count) .. foot:sub(30)
 end
 
+-- Returns the foot of a state. If the state has no foot, returns a new foot, with which the state
+-- is written as a sorted set.
+local function foot_of(k)
+  local foot = feet[k]
+  if foot then return foot end
+  foot = {
+    refunded = 0, refunded_at = 0, unspent = 0, number = 0, open = 0, lapsed = 0, lapsed_amount = 0,
+    waiters = 0, due = MODULUS, ends = 0, key_expires_at = 0, state_ends = ends_at(k),
+    replaced_type = was_list[k] and 'list' or 'string',
+  }
+  if lists[k] then values[k], lists[k] = whole_log(KEYS[k], values[k]), false end
+  changed[k], feet[k], feet_by_key[KEYS[k]] = nil, foot, foot
+  return foot
+end
+
+-- Updates the queues after an acquire in turn, as core/src/engine/queue.rs does. If the acquire was
+-- refused, returns its place (or 0 for none) and the number of places before it.
+local function update_queues(count, charges)
+  local slots, lacks_slots, has_place, can_wait = {}, false, own_place > 0, true
+  for place = 1, count do
+    local k, rule, flags, cost, _, limit = parse_charge(charges, place)
+    local is_refused = outcomes[place] ~= ALLOWED
+    if is_refused and not is_shadow(flags) and cost > limit then can_wait = false end
+    if rule == CONCURRENT and flags == 0 and cost > 0 then
+      slots[#slots + 1] = place
+      lacks_slots = lacks_slots or is_refused
+      local foot = feet[k]
+      -- The queue must be updated in every state, so `leave` is called first.
+      has_place = foot and leave(KEYS[k], foot, own_place) and has_place
+    end
+  end
+  if held_and_spent then return '' end
+  if not slots[1] or not can_wait or not (lacks_slots or has_place) then return pack('<I7I7', 0, 0) end
+  local number, ahead, life = own_place, 0, parse('<I7', id, FINGERPRINT + 1)
+  local place_ends = now + math.min(life / 2, MAX_LIFE_OF_PLACE)
+  if not has_place then
+    number = now
+    for _, place in ipairs(slots) do
+      local foot = feet[keys[place]]
+      number = math.max(number, foot and foot.number + 1 or 1)
+    end
+  end
+  for _, place in ipairs(slots) do
+    local k, rule, _, _, _, _, p2, p3, p4 = parse_charge(charges, place)
+    local foot = foot_of(k)
+    if not foot.rule then note_rule(k, rule, p2, p3, p4) end
+    values[k] = values[k] or string.char(NONE)
+    ahead = math.max(ahead, foot.waiters > 0
+      and call('ZCOUNT', KEYS[k], '(0', '(' .. place_score(number)) or 0)
+    foot.new_place = number
+    foot.new_waiter =
+      pack('>I7', number) .. pack('<I7B', place_ends, outcomes[place] ~= ALLOWED and 1 or 0)
+    foot.waiters, foot.number = foot.waiters + 1, math.max(foot.number, number)
+    foot.ends, foot.is_changed = math.max(foot.ends, place_ends), true
+  end
+  return pack('<I7I7', number, ahead)
+end
+
+--- @section make
 -- Takes lapsed slots away from their former holders, until these slots and the slots in use are at
 -- most `limit`. The hold that expires first loses its slots first.
 local function claim_slots(key, foot, value, limit)
@@ -162,19 +237,7 @@ for place = 1, held_and_spent and count or 0 do
   local k, rule, flags, _, _, p1, p2, p3, p4 = parse_charge(charges, place)
   local number, is_held = 0, outcomes[place] == ALLOWED and flags < CHECK_ONLY and costs[place] > 0
   if is_held and max_open_holds(place) > 0 then
-    local foot = feet[k]
-    if not foot then
-      foot = {
-        refunded = 0, refunded_at = 0, unspent = 0, number = 0, open = 0, lapsed = 0,
-        lapsed_amount = 0, due = MODULUS, ends = 0, key_expires_at = 0, state_ends = ends_at(k)
-      }
-      if lists[k] then
-        foot.replaced_type, values[k], lists[k] = 'list', whole_log(KEYS[k], values[k]), false
-      elseif is_string[k] then
-        foot.replaced_type = 'string'
-      end
-      changed[k], feet[k], feet_by_key[KEYS[k]] = nil, foot, foot
-    end
+    local foot = foot_of(k)
     note_rule(k, rule, p2, p3, p4)
     foot.new_score = score(now + life / 2)
     number = math.max(now, foot.number + 1)

@@ -21,7 +21,11 @@ LOG_END = 51
 STATE_HOLD = 51
 HOLD_NUMBER = 7
 HOLD_KEY = 23
-HOLDS_FOOT = 87
+HOLDS_FOOT = 91
+
+-- The maximum time for which a place in the queue for slots is kept without another call, in
+-- microseconds.
+MAX_LIFE_OF_PLACE = 5000000
 
 -- Sizes in bytes of an epoch and of the number of an epoch (see lib/epoch.lua). A hold without an
 -- epoch has NO_EPOCH instead of the number.

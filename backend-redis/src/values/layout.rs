@@ -34,6 +34,8 @@ shared! {
     SETTLE = 10;
     SETTLE_SO_FAR = 11;
     EXTEND = 12;
+    ACQUIRE_IN_TURN = 13;
+    LEAVE = 14;
 
     // The flags of a charge.
     SHADOW = 1;

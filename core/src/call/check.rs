@@ -95,8 +95,11 @@ impl Call<'_> {
 
     /// Only a hold takes slots, because slots become free when their hold ends.
     fn check_slots(&self, charge: &Charge<'_>) -> Result<(), Error> {
+        let is_settlement = matches!(self.operation, Operation::Settle | Operation::SettleSoFar);
         let problem = match self.operation {
-            _ if !charge.takes_slots() => return Ok(()),
+            // A check-only charge can be settled at a cost, but a settlement takes no slots.
+            _ if !charge.takes_slots() && !is_settlement => return Ok(()),
+            _ if charge.cost == 0 || !charge.policy.is_concurrent() => return Ok(()),
             Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Charge => {
                 "only a hold takes slots"
             }

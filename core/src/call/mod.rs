@@ -20,6 +20,9 @@ use std::time::Duration;
 
 use crate::policy::Algorithm;
 
+/// The maximum time for which a place in a queue is kept without another call.
+const MAX_LIFE_OF_PLACE: Duration = Duration::from_secs(5);
+
 /// An operation on charges. A store executes it atomically and answers with one decision.
 ///
 /// A call borrows its charges and its id, and is cheap to copy. An [`OwnedCall`] owns its parts.
@@ -69,6 +72,14 @@ impl<'a> Call<'a> {
             _ => None,
         });
         leases.fold(ttl, Duration::min)
+    }
+
+    /// Returns the time for which a place in a queue is kept without another call, if the id of the
+    /// call has the time to live `ttl`: see [`Operation::HoldInTurn`].
+    #[doc(hidden)]
+    #[must_use]
+    pub fn life_of_place(&self, ttl: Duration) -> Duration {
+        self.life_of_hold(ttl).min(MAX_LIFE_OF_PLACE)
     }
 
     /// Returns `true` if a repetition of this hold must renew the hold before it is answered: the

@@ -96,6 +96,35 @@ pub enum Operation {
         /// The minimum amount, from 1 up to the lowest cost of the charges.
         min: u64,
     },
+    /// Makes a [hold](Self::Hold) of [slots](crate::Concurrent), or waits for it in a queue.
+    ///
+    /// If a policy of slots refuses the hold, the store gives the call a place in the queue of each
+    /// subject whose slots the call takes, and returns the place in
+    /// [`Decision::place`](crate::Decision::place). The caller then sends the call again and again,
+    /// with this place, until the hold is admitted. Nothing is charged for waiting. Callers are
+    /// admitted in the order of their places:
+    ///
+    /// * A call that lacks slots of a subject holds back all later calls on that subject, but not
+    ///   on its other subjects.
+    /// * A hold without a place is refused while another call waits for slots of the subject.
+    /// * A call that is refused only by rates keeps its place and holds back no other call.
+    ///
+    /// A place ends five seconds after its last call, or after the shortest lease of the call's
+    /// slots if that is shorter. A later call with this place gets a new place at the end of the
+    /// queue. A caller that no longer waits gives up its place with [`Leave`](Self::Leave).
+    ///
+    /// If a cost is above a limit, the call can never be admitted, so it gets no place. If the call
+    /// takes no slots, it is a plain hold.
+    HoldInTurn {
+        /// The place that the previous answer returned, or 0 for the first call.
+        place: u64,
+    },
+    /// Gives up a place in the queues of the charges: see [`HoldInTurn`](Self::HoldInTurn). This
+    /// operation changes no hold.
+    Leave {
+        /// The place.
+        place: u64,
+    },
     /// Settles a [hold](Self::Hold). The call has the id and the charges of the hold, but its costs
     /// are the total actual costs. The time to live of the id is ignored.
     ///
@@ -232,9 +261,11 @@ facts! {
     BlockAtLeast  "block_at_least" 10    0;
     Hold          "hold"           11    ACQUIRES | HOLD;
     HoldUpTo      "hold_up_to"     11    ACQUIRES | HOLD;
+    HoldInTurn    "hold_in_turn"   11    ACQUIRES | HOLD;
     Settle        "settle"         11    HOLD | NEEDS_HOLD | AMOUNTS;
     SettleSoFar   "settle_so_far"  11    HOLD | NEEDS_HOLD | AMOUNTS;
     Extend        "extend"         11    HOLD | NEEDS_HOLD;
+    Leave         "leave"          12    0;
 }
 
 impl Operation {
@@ -304,7 +335,7 @@ impl Operation {
     #[inline]
     pub const fn without_hold(self) -> Self {
         match self {
-            Self::Hold => Self::Acquire,
+            Self::Hold | Self::HoldInTurn { .. } => Self::Acquire,
             Self::HoldUpTo { min } => Self::AcquireUpTo { min },
             other => other,
         }

@@ -62,6 +62,29 @@ enum Details {
     Unspent(Box<[Option<u64>]>),
     /// The fence of each charge of a hold with slots.
     Fences(Box<[Option<u64>]>),
+    /// The place of a call that waits for slots.
+    Place(Place),
+}
+
+/// The place of a call in the queue for slots: see
+/// [`Operation::HoldInTurn`](crate::Operation::HoldInTurn).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Place {
+    /// The number of the place. An earlier place has a lower number.
+    pub number: u64,
+    /// The number of calls that wait before this call. If the call waits for slots of several
+    /// subjects, this is the longest queue. Calls that have ended without giving up their places
+    /// are possibly counted for a few seconds.
+    pub ahead: u32,
+}
+
+impl Place {
+    /// Creates a place.
+    #[must_use]
+    pub const fn new(number: u64, ahead: u32) -> Self {
+        Self { number, ahead }
+    }
 }
 
 impl Details {
@@ -139,7 +162,7 @@ impl Decision {
         let mut more = self.into_more();
         more.details = match more.details {
             Details::Marked(before) => Details::Marked(before | marked),
-            Details::Unspent(_) | Details::Fences(_) => Details::Marked(marked),
+            _ => Details::Marked(marked),
         };
         Self(Repr::More(more))
     }
@@ -156,6 +179,13 @@ impl Decision {
     pub fn with_fences(self, fences: impl IntoIterator<Item = Option<u64>>) -> Self {
         let mut more = self.into_more();
         more.details = Details::Fences(fences.into_iter().collect());
+        Self(Repr::More(more))
+    }
+
+    /// Adds the place of the call in the queue for slots: see [`place`](Self::place).
+    pub fn with_place(self, place: Place) -> Self {
+        let mut more = self.into_more();
+        more.details = Details::Place(place);
         Self(Repr::More(more))
     }
 
@@ -384,7 +414,7 @@ impl Decision {
     pub fn unspent(&self) -> &[Option<u64>] {
         match self.details() {
             Details::Unspent(unspent) => unspent,
-            Details::Marked(_) | Details::Fences(_) => &[],
+            _ => &[],
         }
     }
 
@@ -403,7 +433,18 @@ impl Decision {
     pub fn fences(&self) -> &[Option<u64>] {
         match self.details() {
             Details::Fences(fences) => fences,
-            Details::Marked(_) | Details::Unspent(_) => &[],
+            _ => &[],
+        }
+    }
+
+    /// Returns the place of the call in the queue for slots, if the decision is a refusal of an
+    /// [`Operation::HoldInTurn`](crate::Operation::HoldInTurn) that waits. Returns `None` for all
+    /// other decisions.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        match self.details() {
+            Details::Place(place) => Some(*place),
+            _ => None,
         }
     }
 

@@ -32,7 +32,7 @@ pub struct Verdict {
     /// The remaining amount. If the subject is blocked, this field contains the microseconds until
     /// the block ends instead, because the remaining amount of a blocked subject is 0.
     remaining_or_block: u64,
-    pub(super) retry: Wait,
+    pub(crate) retry: Wait,
     reset: u64,
 }
 
@@ -187,7 +187,7 @@ impl Verdict {
     }
 
     #[inline]
-    pub(super) fn passes(&self) -> bool {
+    pub(crate) fn passes(&self) -> bool {
         !self.flags.refuses()
     }
 

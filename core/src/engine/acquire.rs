@@ -10,19 +10,19 @@ use crate::decision::{Decision, Outcome, Verdict};
 use crate::error::Error;
 use crate::time::Wait;
 
-/// If each enforced policy admits its charges within `max_wait`, makes all charges, except charges
-/// that a shadow denies. Otherwise makes no charge. If a policy with a block denies a charge, also
-/// blocks the subject.
+/// If each enforced policy admits its charges within the maximum of `waits`, makes all charges,
+/// except charges that a shadow denies. Otherwise makes no charge. If a policy with a block denies
+/// a charge, also blocks the subject.
 pub(super) fn acquire(
     charges: Charges<'_>,
     now: u64,
-    max_wait: Wait,
+    waits: Waits,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
     if let (1, Some(charge)) = (charges.len(), charges.get(0)) {
-        return acquire_one(&charge, now, max_wait, records);
+        return acquire_one(&charge, now, waits, records);
     }
-    let evaluated = evaluate_all(charges, now, max_wait, records);
+    let evaluated = evaluate_all(charges, now, waits, records);
     let all = || charges.iter().zip(&evaluated).enumerate();
     let enforced = || all().filter(|(_, (charge, _))| !charge.policy.is_shadow());
     let is_allowed = enforced().all(|(_, (_, evaluated))| evaluated.admits());
@@ -47,10 +47,10 @@ pub(super) fn acquire(
 fn acquire_one(
     charge: &Charge<'_>,
     now: u64,
-    max_wait: Wait,
+    waits: Waits,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
-    let evaluated = evaluate(charge, 0, charge.cost, records.get(0), now, Waits::up_to(max_wait));
+    let evaluated = evaluate(charge, 0, charge.cost, records.get(0), now, waits);
     let is_shadow = charge.policy.is_shadow();
     if evaluated.is_written(charge, evaluated.admits() || is_shadow) {
         records.make_room(&[0])?;
@@ -102,7 +102,7 @@ pub(super) fn acquire_up_to(
     let cost = |charge: Charge<'_>| if charge.is_check_only { charge.cost } else { amount };
     let charges: PerCharge<Charge<'_>> =
         charges.iter().map(|charge| charge.cost(cost(charge))).collect();
-    let decision = acquire(charges[..].into(), now, Wait::ZERO, records)?;
+    let decision = acquire(charges[..].into(), now, Waits::COUNTING, records)?;
     let is_made = |charge: &Charge<'_>, verdict: &Verdict| {
         decision.is_allowed() && verdict.outcome() == Outcome::Allowed && !charge.is_check_only
     };

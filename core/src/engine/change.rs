@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::evaluate::{Evaluated, evaluate_all};
+use super::evaluate::{Evaluated, Waits, evaluate_all};
 use super::records::{PerCharge, Records, make_room, update};
 use super::report::report_after;
 use crate::algorithm::traits::Take;
 use crate::call::{Charge, Charges};
 use crate::decision::Decision;
 use crate::error::Error;
-use crate::time::{MAX_SPAN_MICROS, Wait, micros_of_ceil};
+use crate::time::{MAX_SPAN_MICROS, micros_of_ceil};
 
 /// Charges each cost, even beyond the limit. If a state cannot represent the whole cost, charges
 /// the part that the state can represent.
@@ -59,7 +59,7 @@ pub(super) fn undo(
 ) -> Decision {
     // The acquire charged each state once, with the total cost of its charges, so the undo reverts
     // this total.
-    let evaluated = evaluate_all(charges, now, Wait::ZERO, records);
+    let evaluated = evaluate_all(charges, now, Waits::COUNTING, records);
     let undo = |(index, (charge, evaluated)): (usize, (Charge<'_>, &Evaluated))| {
         let cost = evaluated.cost;
         // An acquire never charges a cost above the limit, so an undo of a higher cost reverts

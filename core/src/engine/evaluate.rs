@@ -28,17 +28,24 @@ pub(super) struct Waits {
     max: Wait,
     /// Whether the wait of a denied charge takes into account that open holds will lapse.
     counts_on_lapses: bool,
+    /// The place of the call in the queue for slots, or 0 if the call has no place.
+    place: u64,
 }
 
 impl Waits {
-    pub(super) const COUNTING: Self = Self { max: Wait::ZERO, counts_on_lapses: true };
-    pub(super) const PLAIN: Self = Self { max: Wait::ZERO, counts_on_lapses: false };
+    pub(super) const COUNTING: Self = Self::in_turn(0);
+    pub(super) const PLAIN: Self = Self { counts_on_lapses: false, ..Self::COUNTING };
+
+    /// Creates the settings for an acquire by a call with the place `place`.
+    pub(super) const fn in_turn(place: u64) -> Self {
+        Self { max: Wait::ZERO, counts_on_lapses: true, place }
+    }
 
     /// Creates the settings for an acquire, or for a reservation if `max` is not zero. The wait of
     /// a reservation must not depend on future lapses of open holds, because a client can still
     /// extend these holds.
     pub(super) fn up_to(max: Wait) -> Self {
-        Self { max, counts_on_lapses: max.is_zero() }
+        Self { max, counts_on_lapses: max.is_zero(), ..Self::COUNTING }
     }
 }
 
@@ -53,14 +60,17 @@ pub(super) fn evaluate(
     let state = record.and_then(|record| record.state_under(charge.policy, now));
     let rule = charge.policy.rule();
     let mut wait = rule.wait(state.as_deref(), cost, now);
-    if let Some(holds) = record.and_then(Record::holds)
-        && !wait.is_zero()
-        && waits.counts_on_lapses
-    {
-        wait = holds.wait(state.as_deref().cloned(), rule, cost, now, wait);
+    let is_blocked = record.is_some_and(|record| record.is_blocked(now));
+    if let Some(holds) = record.and_then(Record::holds) {
+        let is_behind = || cost > 0 && holds.is_anyone_ahead(waits.place, now);
+        if wait.is_zero() && !is_blocked && is_behind() {
+            wait = Wait::UNKNOWN;
+        } else if !wait.is_zero() && waits.counts_on_lapses {
+            wait = holds.wait(state.as_deref().cloned(), rule, cost, now, wait);
+        }
     }
     let can_wait = || wait <= waits.max && rule.can_reserve_cost(state.as_deref(), cost, now);
-    let outcome = if record.is_some_and(|record| record.is_blocked(now)) {
+    let outcome = if is_blocked {
         Outcome::Blocked
     } else if wait.is_zero() || can_wait() {
         Outcome::Allowed
@@ -75,7 +85,7 @@ pub(super) fn evaluate(
 pub(super) fn evaluate_all(
     charges: Charges<'_>,
     now: u64,
-    max_wait: Wait,
+    waits: Waits,
     records: &mut impl Records,
 ) -> PerCharge<Evaluated> {
     let evaluate = |(index, charge): (usize, Charge<'_>)| {
@@ -85,7 +95,7 @@ pub(super) fn evaluate_all(
             first = charges.iter().position(is_same).unwrap_or(index);
             cost = charges.total_cost_for(&charge);
         }
-        evaluate(&charge, first, cost, records.get(index), now, Waits::up_to(max_wait))
+        evaluate(&charge, first, cost, records.get(index), now, waits)
     };
     charges.iter().enumerate().map(evaluate).collect()
 }

@@ -2,6 +2,8 @@
 
 use super::acquire::{acquire, acquire_up_to};
 use super::change::{block, charge, refund, reset, undo};
+use super::evaluate::Waits;
+use super::queue::leave;
 use super::records::Records;
 use super::report::peek;
 use crate::call::{Call, Operation, hold_without_id};
@@ -16,11 +18,11 @@ pub(super) fn execute(
 ) -> Result<Decision, Error> {
     let (charges, now) = (call.charges, now.as_micros());
     match call.operation {
-        Operation::Acquire => acquire(charges, now, Wait::ZERO, records),
+        Operation::Acquire => acquire(charges, now, Waits::COUNTING, records),
         Operation::AcquireUpTo { min } => acquire_up_to(charges, min, now, records),
         Operation::Reserve { max_wait } => {
             let max_wait = Wait::from_micros(micros_of(max_wait).min(MAX_SPAN_MICROS));
-            acquire(charges, now, max_wait, records)
+            acquire(charges, now, Waits::up_to(max_wait), records)
         }
         Operation::Peek => Ok(peek(charges, now, records)),
         Operation::Charge => charge(charges, now, records),
@@ -31,10 +33,12 @@ pub(super) fn execute(
         Operation::BlockAtLeast { span } => {
             block(charges, now, span, records, |old, new| old < new)
         }
+        Operation::Leave { place } => Ok(leave(charges, place, now, records)),
         // This arm is never reached. `Call::check` refuses an operation on a hold without an id,
         // and `decide` passes an operation on a hold with an id to the module `hold`.
         Operation::Hold
         | Operation::HoldUpTo { .. }
+        | Operation::HoldInTurn { .. }
         | Operation::Settle
         | Operation::SettleSoFar
         | Operation::Extend => Err(hold_without_id()),

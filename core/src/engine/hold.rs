@@ -2,8 +2,11 @@
 
 use sha1_smol::Sha1;
 
+use super::acquire::acquire;
+use super::evaluate::Waits;
 use super::execute;
 use super::once::{later, remembered, reused};
+use super::queue;
 use super::record::Record;
 use super::records::{PerCharge, Records, make_room, update};
 use super::remembered::{HeldCharge, RememberedCall, RememberedHold};
@@ -29,10 +32,8 @@ pub(super) fn execute(
         return Err(reused(id));
     }
     match (call.operation, known) {
-        (Operation::Hold | Operation::HoldUpTo { .. }, None) => {
-            make(call, id, fingerprint, now, records)
-        }
-        (Operation::Hold | Operation::HoldUpTo { .. }, Some(known)) => {
+        (operation, None) if operation.is_acquire() => make(call, id, fingerprint, now, records),
+        (operation, Some(known)) if operation.is_acquire() => {
             if !known.hold.as_ref().is_some_and(|hold| hold.is_repeated_by(call)) {
                 return Err(reused(id));
             }
@@ -58,8 +59,16 @@ fn make(
     records.make_room_to_remember()?;
     check_open_holds(call, now, records)?;
     let min_amount = call.operation.min_amount();
-    let operation = call.operation.without_hold();
-    let mut decision = execute::execute(&Call { operation, ..*call }, now, records)?;
+    let mut decision = match call.operation {
+        Operation::HoldInTurn { place } => {
+            let decision = acquire(call.charges, now.as_micros(), Waits::in_turn(place), records)?;
+            queue::update(call, id, place, decision, now.as_micros(), records)?
+        }
+        operation => {
+            let operation = operation.without_hold();
+            execute::execute(&Call { operation, ..*call }, now, records)?
+        }
+    };
     if decision.is_denied() {
         return Ok(decision);
     }
@@ -189,8 +198,8 @@ fn settle_lapsed(call: &Call<'_>, now: u64, records: &mut impl Records) {
         return;
     }
     for index in 0..call.charges.len() {
-        if records.get(index).is_some_and(|record| record.is_any_hold_over(now)) {
-            update(index, records, |record| record.settle_lapsed(now));
+        if records.get(index).is_some_and(|record| record.holds().is_some()) {
+            update(index, records, |record| record.change_holds(now, |_| ()));
         }
     }
 }

@@ -25,6 +25,7 @@ mod execute;
 pub(crate) mod fast;
 pub(crate) mod hold;
 mod once;
+mod queue;
 mod record;
 mod records;
 mod remembered;

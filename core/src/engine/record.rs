@@ -213,8 +213,8 @@ impl Record {
         }
     }
 
-    /// Returns `true` if the state contains the hold, and has room for its slots if the hold has
-    /// lapsed.
+    /// Returns `true` if the slots of a lapsed hold can be taken again. The state contains the
+    /// hold, has room for its slots, and no call waits for them.
     pub(super) fn can_revive(
         &self,
         charge: &Charge<'_>,
@@ -223,8 +223,9 @@ impl Record {
         now: u64,
     ) -> bool {
         let state = self.state_under(charge.policy, now);
-        let contains = |holds: &StateHolds| holds.refunded(known).is_some();
-        self.holds().is_some_and(contains)
+        let is_next =
+            |holds: &StateHolds| holds.refunded(known).is_some() && !holds.is_anyone_ahead(0, now);
+        self.holds().is_some_and(is_next)
             && charge.policy.rule().wait(state.as_deref(), cost, now).is_zero()
     }
 
@@ -388,7 +389,9 @@ impl Record {
     }
 
     pub(super) fn block(&mut self, until: u64, now: u64) {
-        self.settle_lapsed(now);
+        if self.holds.is_some() {
+            self.change_holds(now, |_| ());
+        }
         self.blocked_until = until;
     }
 

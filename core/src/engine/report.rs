@@ -7,10 +7,9 @@ use super::verdict::VerdictInput;
 use crate::call::{Charge, Charges};
 use crate::decision::{Decision, Verdict};
 use crate::policy::Policy;
-use crate::time::Wait;
 
 pub(super) fn peek(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
-    let evaluated = evaluate_all(charges, now, Wait::ZERO, records);
+    let evaluated = evaluate_all(charges, now, Waits::COUNTING, records);
     let decision = report(charges, now, &evaluated, records);
     if !charges.any_policy(Policy::refunds_lapsed) {
         return decision;

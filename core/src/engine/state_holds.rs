@@ -58,6 +58,17 @@ pub(super) struct StateHolds {
     /// The current epoch of the state. Only holds of policies without `refund-lapsed` belong to the
     /// epoch.
     epoch: Option<Epoch>,
+    /// The calls that wait for slots, by the numbers of their places.
+    waiters: BTreeMap<u64, Waiter>,
+}
+
+/// A call that waits for slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Waiter {
+    /// The time at which the place ends, unless the call is sent again.
+    ends_at: u64,
+    /// Whether the call lacked slots of this state when it was last sent.
+    lacks_slots: bool,
 }
 
 /// The total amount of the refunds of a state with holds, and the time of the last refund. A refund
@@ -127,6 +138,7 @@ impl StateHolds {
     /// An upper bound on the heap bytes of one hold in a `BTreeMap`. A leaf of the tree can be half
     /// empty, and the inner nodes need additional memory.
     const HOLD_BYTES: usize = size_of::<(Place, (StateHold, u64))>() * 5 / 2;
+    const WAITER_BYTES: usize = size_of::<(u64, Waiter)>() * 5 / 2;
 
     pub(super) fn is_any_due(&self, now: u64) -> bool {
         self.open.first_key_value().is_some_and(|((lapses_at, _), _)| *lapses_at <= now)
@@ -250,19 +262,62 @@ impl StateHolds {
     }
 
     /// Forgets the refunds and the last number if the state has no open and no lapsed holds. For
-    /// slots, the last number is a fence, and is kept until the clock has passed it.
+    /// slots, the last number is a fence or a place, and is kept until the clock has passed it.
     pub(super) fn tidy(&mut self, rule: &Rule, now: u64) {
         if self.open.is_empty() && self.lapsed.is_empty() {
-            let is_kept = rule.is_concurrent() && self.last_number >= now;
-            let last_number = if is_kept { self.last_number } else { 0 };
-            *self = Self { epoch: self.epoch, last_number, ..Self::default() };
+            self.refunds = Refunds::default();
+            if self.waiters.is_empty() {
+                let is_kept = rule.is_concurrent() && self.last_number >= now;
+                let last_number = if is_kept { self.last_number } else { 0 };
+                *self = Self { epoch: self.epoch, last_number, ..Self::default() };
+            }
         }
     }
 
-    /// Forgets all holds. Keeps the last number, like [`tidy`](Self::tidy).
+    /// Forgets all holds. Keeps the last number, like [`tidy`](Self::tidy), and the queue.
     pub(super) fn reset(&mut self, rule: &Rule, now: u64) {
-        *self = Self { last_number: self.last_number, ..Self::default() };
+        let waiters = std::mem::take(&mut self.waiters);
+        let ends_at = waiters.values().map(|waiter| waiter.ends_at).max().unwrap_or(0);
+        *self = Self { last_number: self.last_number, ends_at, waiters, ..Self::default() };
         self.tidy(rule, now);
+    }
+
+    /// Returns `true` if a call with a lower place lacks slots of this state. A call with the place
+    /// 0 has no place, so all places are before it.
+    pub(super) fn is_anyone_ahead(&self, place: u64, now: u64) -> bool {
+        let place = if place == 0 { u64::MAX } else { place };
+        let mut ahead = self.waiters.range(..place);
+        ahead.any(|(_, waiter)| waiter.lacks_slots && waiter.ends_at > now)
+    }
+
+    pub(super) fn has_waiters(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+
+    pub(super) fn has_place(&self, place: u64, now: u64) -> bool {
+        self.waiters.get(&place).is_some_and(|waiter| waiter.ends_at > now)
+    }
+
+    pub(super) fn last_number(&self) -> u64 {
+        self.last_number
+    }
+
+    /// Removes a place, and then the places at the start of the queue that have ended.
+    pub(super) fn leave(&mut self, place: u64, now: u64) {
+        self.waiters.remove(&place);
+        while let Some(first) = self.waiters.first_entry()
+            && first.get().ends_at <= now
+        {
+            first.remove();
+        }
+    }
+
+    /// Adds a place to the queue, or prolongs it. Returns the number of places before it.
+    pub(super) fn wait_in_turn(&mut self, place: u64, lacks_slots: bool, ends_at: u64) -> usize {
+        self.waiters.insert(place, Waiter { ends_at, lacks_slots });
+        self.last_number = self.last_number.max(place);
+        self.ends_at = self.ends_at.max(ends_at);
+        self.waiters.range(..place).count()
     }
 
     pub(super) fn is_in_epoch(&self, number: u64) -> bool {
@@ -350,6 +405,7 @@ impl StateHolds {
 
     pub(super) fn heap_bytes(&self) -> usize {
         (self.open.len() + self.lapsed.len()) * Self::HOLD_BYTES
+            + self.waiters.len() * Self::WAITER_BYTES
     }
 
     pub(super) fn growth() -> usize {

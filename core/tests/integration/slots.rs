@@ -8,7 +8,7 @@ use tidegate_core::algorithm::concurrent;
 use tidegate_core::engine::{Record, State};
 use tidegate_core::{
     Call, CallId, Charge, Clock, ErrorKind, HoldGuard, Limiter, ManualClock, OnDrop, Operation,
-    Outcome, Policy, Share, Store, StoreExt, Ticket, Timestamp,
+    Outcome, Place, Policy, Share, Store, StoreExt, Ticket, Timestamp,
 };
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::faults::{Fault, Faults};
@@ -170,6 +170,150 @@ fn fences_rise_strictly_per_subject() {
         assert_eq!(hold.decision().fences()[1], Some(now + 1_000_000));
         let free = limiter.subject("a").cost(0).hold("free", MINUTE).await.unwrap();
         assert_eq!(free.decision().fences(), [None, None]);
+    });
+}
+
+/// Sends a call for slots in turn, and returns its new place, or `None` if it was admitted.
+async fn in_turn<S: Store>(
+    store: &S,
+    charges: &[Charge<'_>],
+    id: &str,
+    place: u64,
+) -> Option<Place> {
+    let call = Call::new(Operation::HoldInTurn { place }, charges).with_id(CallId::new(id, MINUTE));
+    let decision = store.decide(call).await.unwrap();
+    assert_eq!(decision.is_denied(), decision.place().is_some(), "{id}: {decision:?}");
+    decision.place()
+}
+
+async fn free_slots<S: Store>(store: &S, charges: &[Charge<'_>], id: &str) {
+    let charges: Vec<_> = charges.iter().map(|charge| charge.cost(0)).collect();
+    let call = Call::new(Operation::Settle, &charges).with_id(CallId::new(id, MINUTE));
+    let _ = store.decide(call).await.unwrap();
+}
+
+#[test]
+fn calls_that_wait_are_admitted_in_their_order_and_no_other_call_overtakes() {
+    run(async {
+        let clock = ManualClock::default();
+        let store = ModelStore::new(clock.clone());
+        let slots = policy("slots: concurrent 1 lease 30s");
+        let charges = [Charge::new(&slots, "a")];
+        clock.advance(SECOND);
+        assert_eq!(in_turn(&store, &charges, "first", 0).await, None);
+        let second = in_turn(&store, &charges, "second", 0).await.unwrap();
+        let third = in_turn(&store, &charges, "third", 0).await.unwrap();
+        assert!(second.number < third.number);
+        assert_eq!((second.ahead, third.ahead), (0, 1));
+        assert_eq!(in_turn(&store, &charges, "third", third.number).await, Some(third));
+        free_slots(&store, &charges, "first").await;
+        assert_eq!(in_turn(&store, &charges, "third", third.number).await, Some(third));
+        let hold = Call::new(Operation::Hold, &charges).with_id(CallId::new("hold", MINUTE));
+        let decision = store.decide(hold).await.unwrap();
+        assert_eq!((decision.is_denied(), decision.retry_after()), (true, None));
+        assert_eq!(decision.place(), None);
+        assert_eq!(in_turn(&store, &charges, "second", second.number).await, None);
+        free_slots(&store, &charges, "second").await;
+        let leave = Operation::Leave { place: third.number };
+        let _ = store.decide(Call::new(leave, &charges)).await.unwrap();
+        assert!(store.decide(hold).await.unwrap().is_allowed());
+    });
+}
+
+#[test]
+fn the_place_of_a_call_that_is_not_sent_again_ends() {
+    run(async {
+        for (lease, life) in [("30s", 5 * SECOND), ("3s", 3 * SECOND)] {
+            let clock = ManualClock::default();
+            let store = ModelStore::new(clock.clone());
+            let slots = policy(&format!("slots: concurrent 2 lease {lease}"));
+            let charges = [Charge::new(&slots, "a").cost(2)];
+            assert_eq!(in_turn(&store, &charges, "holder", 0).await, None);
+            let dead = in_turn(&store, &charges, "dead", 0).await.unwrap();
+            let next = in_turn(&store, &charges, "next", 0).await.unwrap();
+            free_slots(&store, &charges, "holder").await;
+            clock.advance(life - Duration::from_micros(1));
+            assert_eq!(in_turn(&store, &charges, "next", next.number).await, Some(next));
+            clock.advance(Duration::from_micros(1));
+            assert_eq!(in_turn(&store, &charges, "next", next.number).await, None);
+            // A call whose place has ended gets a new place.
+            let again = in_turn(&store, &charges, "dead", dead.number).await.unwrap();
+            assert!(again.number > next.number && again.ahead == 0);
+        }
+    });
+}
+
+/// A call that lacks slots of one subject must not hold back the calls on its other subjects.
+#[test]
+fn a_call_holds_back_later_calls_only_where_it_lacks_slots() {
+    run(async {
+        let store = ModelStore::new(ManualClock::default());
+        let slots = policy("slots: concurrent 1 lease 30s");
+        let [a, b] = ["a", "b"].map(|subject| Charge::new(&slots, subject));
+        assert_eq!(in_turn(&store, &[a], "on a", 0).await, None);
+        let both = in_turn(&store, &[a, b], "on both", 0).await.unwrap();
+        assert_eq!(in_turn(&store, &[b], "on b", 0).await, None);
+        // The call now lacks slots of both subjects, and goes before later calls on both.
+        assert_eq!(in_turn(&store, &[a, b], "on both", both.number).await, Some(both));
+        free_slots(&store, &[b], "on b").await;
+        let later = in_turn(&store, &[b], "later", 0).await.unwrap();
+        free_slots(&store, &[a], "on a").await;
+        assert_eq!(in_turn(&store, &[a, b], "on both", both.number).await, None);
+        free_slots(&store, &[a, b], "on both").await;
+        assert_eq!(in_turn(&store, &[b], "later", later.number).await, None);
+    });
+}
+
+#[test]
+fn a_call_that_only_a_rate_refuses_keeps_its_place_and_holds_back_no_other() {
+    run(async {
+        let clock = ManualClock::default();
+        let store = ModelStore::new(clock.clone());
+        let slots = policy("slots: concurrent 1 lease 30s");
+        let rate = policy("rate: fixed-window 1/4s anchored");
+        let (slot, rate) = (Charge::new(&slots, "a"), Charge::new(&rate, "a"));
+        assert_eq!(in_turn(&store, &[slot, rate], "takes the rate", 0).await, None);
+        let first = in_turn(&store, &[slot, rate], "first", 0).await.unwrap();
+        let used = [slot.cost(0), rate.cost(1)];
+        let settle = Call::new(Operation::Settle, &used);
+        let _ = store.decide(settle.with_id(CallId::new("takes the rate", MINUTE))).await.unwrap();
+        let again = async || in_turn(&store, &[slot, rate], "first", first.number).await;
+        assert_eq!(again().await, Some(first));
+        assert_eq!(in_turn(&store, &[slot], "other", 0).await, None);
+        let later = in_turn(&store, &[slot], "later", 0).await.unwrap();
+        assert_eq!(again().await, Some(first));
+        free_slots(&store, &[slot], "other").await;
+        clock.advance(4 * SECOND);
+        // The first call lacked slots when it was last sent, so it goes before the later call.
+        assert_eq!(in_turn(&store, &[slot], "later", later.number).await, Some(later));
+        assert_eq!(again().await, None);
+    });
+}
+
+/// A call that can never be admitted, or that takes no slots, does not wait.
+#[test]
+fn a_call_that_cannot_wait_gets_no_place() {
+    run(async {
+        let store = ModelStore::new(ManualClock::default());
+        let (slots, rate) = (policy("slots: concurrent 1 lease 30s"), policy("rate: gcra 1/1m"));
+        let (slot, rate) = (Charge::new(&slots, "a"), Charge::new(&rate, "a"));
+        let decide = async |charges: &[Charge<'_>], id: &str, place| {
+            let call = Call::new(Operation::HoldInTurn { place }, charges);
+            store.decide(call.with_id(CallId::new(id, MINUTE))).await.unwrap()
+        };
+        assert!(decide(&[slot, rate], "holder", 0).await.is_allowed());
+        let waiting = decide(&[slot], "waiting", 0).await.place().unwrap();
+        for charges in [&[slot.cost(2)][..], &[slot, rate.cost(2)], &[rate], &[slot.cost(0), rate]]
+        {
+            let decision = decide(charges, "other", 0).await;
+            assert_eq!((decision.is_denied(), decision.place()), (true, None), "{charges:?}");
+        }
+        // The number of slots is lowered to 0, so the call is refused and loses its place.
+        let none = policy("slots: concurrent 0 lease 30s");
+        let decision = decide(&[Charge::new(&none, "a")], "waiting", waiting.number).await;
+        assert_eq!((decision.is_denied(), decision.place()), (true, None));
+        free_slots(&store, &[slot, rate], "holder").await;
+        assert!(decide(&[slot], "next", 0).await.is_allowed());
     });
 }
 

@@ -5,7 +5,7 @@ use tidegate_core::{
 };
 
 use crate::call_log::CallLog;
-use crate::generate::{ClockKind, HoldScenario, Scenario, Step, Trace};
+use crate::generate::{ClockKind, HoldScenario, Places, Scenario, Step, Trace};
 use crate::oracle::Oracle;
 
 /// Returns `true` if the answer is an error that is allowed because the charges of the call belong
@@ -112,12 +112,14 @@ pub async fn run_holds_against_oracle(
     scenario: &HoldScenario,
 ) -> Result<(), String> {
     let (mut oracle, mut log) = (Oracle::new(), CallLog::default());
+    let mut places = Places::default();
     for (place, step) in scenario.calls().into_iter().enumerate() {
         clock.set(step.now);
-        let call = Call::new(step.operation, &step.charges);
+        let call = Call::new(places.operation(&step), &step.charges);
         let id = step.id.as_ref().map(|(id, ttl)| CallId::new(id, *ttl));
         let call = id.map_or(call, |id| call.with_id(id));
         let answer = store.decide(call).await;
+        places.learn(&step, &answer);
         let refunds_lapsed = scenario.policies.iter().any(Policy::refunds_lapsed);
         let checked = match refunds_lapsed {
             true => oracle.check_without_times(&call, step.now, &answer),

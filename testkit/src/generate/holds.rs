@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_core::{Charge, Operation, Policy, Timestamp};
+use tidegate_core::{Charge, Decision, Error, Operation, Policy, Timestamp};
 
 use crate::show;
 
@@ -66,6 +66,8 @@ pub(crate) enum HoldDoes {
     Hold,
     /// A "hold up to". Its minimum is this number, but at most the smallest cost of the call.
     HoldUpTo(u64),
+    HoldInTurn,
+    Leave,
     Settle,
     SettleSoFar,
     Extend,
@@ -95,8 +97,8 @@ pub fn hold_scenario(
     })
 }
 
-/// Returns a strategy for scenarios of slots. In these scenarios, several holders at a time take,
-/// renew, lose and revive slots.
+/// Returns a strategy for scenarios of slots. In these scenarios, several holders at a time wait
+/// for slots, and take, renew, lose and revive them.
 ///
 /// The first policy should have few slots and a short lease.
 pub fn slots_scenario(
@@ -105,9 +107,11 @@ pub fn slots_scenario(
 ) -> impl Strategy<Value = HoldScenario> {
     let passes = prop_oneof![3 => Just(0), 6 => 1..8_u64, 2 => 8..30_u64];
     let does = prop_oneof![
-        10 => Just(HoldDoes::Hold),
-        8 => Just(HoldDoes::Extend),
-        4 => Just(HoldDoes::Settle),
+        5 => Just(HoldDoes::Hold),
+        12 => Just(HoldDoes::HoldInTurn),
+        1 => Just(HoldDoes::Leave),
+        6 => Just(HoldDoes::Extend),
+        6 => Just(HoldDoes::Settle),
         1 => Just(HoldDoes::Peek),
         1 => Just(HoldDoes::Acquire),
         1 => Just(HoldDoes::Reset),
@@ -178,6 +182,33 @@ pub struct HoldCall<'s> {
     pub charges: Vec<Charge<'s>>,
     /// The id of the hold and its time to live, if the operation names a hold.
     pub id: Option<([u8; 1], Duration)>,
+    /// The number of the caller, which is also the id of its hold.
+    caller: u8,
+}
+
+/// The last place in a queue that each caller of a scenario got.
+#[derive(Debug, Clone, Default)]
+pub struct Places([u64; 6]);
+
+impl Places {
+    /// Returns the operation of a call, with the last place of its caller.
+    #[must_use]
+    pub fn operation(&self, call: &HoldCall<'_>) -> Operation {
+        let place = self.0.get(usize::from(call.caller)).copied().unwrap_or(0);
+        match call.operation {
+            Operation::HoldInTurn { .. } => Operation::HoldInTurn { place },
+            Operation::Leave { .. } => Operation::Leave { place },
+            operation => operation,
+        }
+    }
+
+    /// Records the place in the answer to a call.
+    pub fn learn(&mut self, call: &HoldCall<'_>, answer: &Result<Decision, Error>) {
+        let place = answer.as_ref().ok().and_then(Decision::place);
+        if let (Some(place), Some(last)) = (place, self.0.get_mut(usize::from(call.caller))) {
+            *last = place.number;
+        }
+    }
 }
 
 impl HoldScenario {
@@ -191,8 +222,10 @@ impl HoldScenario {
         for step in &self.steps {
             now = Timestamp::from_micros(now.saturating_add(step.passes)).as_micros();
             let last_held = &mut held[usize::from(step.id) % 6];
-            let names_hold =
-                matches!(step.does, HoldDoes::Settle | HoldDoes::SettleSoFar | HoldDoes::Extend);
+            let names_hold = matches!(
+                step.does,
+                HoldDoes::Settle | HoldDoes::SettleSoFar | HoldDoes::Extend | HoldDoes::Leave
+            );
             let charges = if names_hold && step.fits && !last_held.is_empty() {
                 let costs = step.costs.iter().map(|cost| cost.unwrap_or(1)).cycle();
                 // A settlement gives no cost for slots.
@@ -211,6 +244,8 @@ impl HoldScenario {
                     let smallest = costs.map(|charge| charge.cost).min().unwrap_or(1);
                     Operation::HoldUpTo { min: min.min(smallest).max(1) }
                 }
+                HoldDoes::HoldInTurn => Operation::HoldInTurn { place: 0 },
+                HoldDoes::Leave => Operation::Leave { place: 0 },
                 HoldDoes::Settle => Operation::Settle,
                 HoldDoes::SettleSoFar => Operation::SettleSoFar,
                 HoldDoes::Extend => Operation::Extend,
@@ -221,12 +256,13 @@ impl HoldScenario {
                 HoldDoes::Reset => Operation::Reset,
                 HoldDoes::Block(span) => Operation::Block { span: Duration::from_micros(span) },
             };
-            if matches!(operation, Operation::Hold | Operation::HoldUpTo { .. }) {
+            if operation.is_of_hold() && operation.is_acquire() {
                 last_held.clone_from(&charges);
             }
             let ttl = Duration::from_micros(step.ttl);
             let id = operation.is_of_hold().then_some(([step.id], ttl));
-            calls.push(HoldCall { now: Timestamp::from_micros(now), operation, charges, id });
+            let (now, caller) = (Timestamp::from_micros(now), step.id);
+            calls.push(HoldCall { now, operation, charges, id, caller });
         }
         calls
     }

@@ -8,7 +8,7 @@ mod subjects;
 mod traces;
 
 pub use bytes::Bytes;
-pub use holds::{HoldCall, HoldScenario, hold_scenario, slots_scenario};
+pub use holds::{HoldCall, HoldScenario, Places, hold_scenario, slots_scenario};
 pub use policies::{
     Kind, any_policy, few_slots, policy, related_policies, several_policies, slots_policy,
 };

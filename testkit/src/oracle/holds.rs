@@ -88,7 +88,10 @@ pub(super) fn execute(
         _ => None,
     };
     match (call.operation, hold) {
-        (Operation::Hold | Operation::HoldUpTo { .. }, Some(hold)) => {
+        (
+            Operation::Hold | Operation::HoldUpTo { .. } | Operation::HoldInTurn { .. },
+            Some(hold),
+        ) => {
             if hold.requested != (min, costs) {
                 return fail(ErrorKind::IdReused);
             }
@@ -102,7 +105,7 @@ pub(super) fn execute(
                 Err(kind) => fail(kind),
             }
         }
-        (Operation::Hold | Operation::HoldUpTo { .. }, None) => {
+        (Operation::Hold | Operation::HoldUpTo { .. } | Operation::HoldInTurn { .. }, None) => {
             let operation = min.map_or(Operation::Acquire, |min| Operation::AcquireUpTo { min });
             let reply = ledger::execute_valid(ledger, &Call::new(operation, &charges), now);
             let Reply::Decision { allowed: true, verdicts, amounts, .. } = &reply else {
@@ -208,6 +211,7 @@ fn extend(
     let can_revive = |ledger: &Ledger, place: usize, held: u64| {
         !hold.reset[place]
             && !hold.lost[place]
+            && !ledger.behind.contains(&ledger::key_of(&charges[place]))
             && ledger::has_room(ledger, &charges[place], held, now)
     };
     if is_late
@@ -239,7 +243,7 @@ fn extend(
 
 /// Returns the time after which a hold lapses, in microseconds: its time to live, or the shortest
 /// lease of the slots that it takes.
-fn life(charges: &[Charge<'_>], ttl: Duration) -> u64 {
+pub(super) fn life(charges: &[Charge<'_>], ttl: Duration) -> u64 {
     let lease = |charge: &Charge<'_>| match charge.policy.algorithm() {
         Algorithm::Concurrent(slots) if !charge.is_check_only && !charge.policy.is_shadow() => {
             Some(slots.lease())
@@ -256,6 +260,10 @@ impl Hold {
             Reply::Decision { fences, .. } => fences,
             Reply::Error(_) => &[],
         }
+    }
+
+    pub(super) fn is_expired(&self, now: u64) -> bool {
+        self.expires_at <= now
     }
 
     /// Returns `true` until [`set_turn`](Self::set_turn) is called for the first time.

@@ -1,6 +1,7 @@
 //! The oracle's execution of a whole call, from the recorded charges of each state.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use tidegate_core::{Algorithm, Call, Charge, ErrorKind, Operation, Outcome, Policy};
@@ -11,7 +12,36 @@ use super::rules::{self, Past, Take, rules_of};
 use super::{Key, concurrent, rules::micros};
 
 /// The records of the states that a call uses, by key. A key without a state has the record `None`.
-pub(super) type Ledger = BTreeMap<Key, Option<Record>>;
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ledger {
+    pub(super) records: BTreeMap<Key, Option<Record>>,
+    /// The keys of slots for which another call waits that goes first.
+    pub(super) behind: BTreeSet<Key>,
+}
+
+impl Deref for Ledger {
+    type Target = BTreeMap<Key, Option<Record>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.records
+    }
+}
+
+impl DerefMut for Ledger {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.records
+    }
+}
+
+impl Ledger {
+    pub(super) fn with_record(key: Key, record: Option<Record>) -> Self {
+        Self { records: BTreeMap::from([(key, record)]), behind: BTreeSet::new() }
+    }
+
+    pub(super) fn into_records(self) -> BTreeMap<Key, Option<Record>> {
+        self.records
+    }
+}
 
 /// Returns the key of a charge's state. Policies with the same name share a state if their
 /// algorithms and windows are equal, regardless of their limits. A policy without a name has its
@@ -101,6 +131,7 @@ pub(super) fn execute_valid(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> R
             }
             look(ledger, &charges, now)
         }
+        Operation::Leave { .. } => look(ledger, &charges, now),
         // The oracle does not know this operation, so it accepts no answer.
         _ => Reply::Error(vec![]),
     }
@@ -146,6 +177,8 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
     let leaves_slots_alone = matches!(
         operation,
         Operation::Hold
+            | Operation::HoldInTurn { .. }
+            | Operation::Leave { .. }
             | Operation::Extend
             | Operation::Peek
             | Operation::Reserve { .. }
@@ -153,7 +186,12 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
             | Operation::Block { .. }
             | Operation::BlockAtLeast { .. }
     );
-    if !leaves_slots_alone && charges.iter().any(takes_slots) {
+    // A settlement also charges what a check-only charge has cost.
+    let is_settlement = matches!(operation, Operation::Settle | Operation::SettleSoFar);
+    let settles_slots =
+        |charge: &Charge<'_>| is_settlement && is_slots(charge.policy) && charge.cost > 0;
+    let changes_slots = |charge: &Charge<'_>| takes_slots(charge) || settles_slots(charge);
+    if !leaves_slots_alone && charges.iter().any(changes_slots) {
         mistakes.push(ErrorKind::InvalidCall);
     }
     let is_bucket =
@@ -216,7 +254,10 @@ fn opinion(
     let cost = cost_of(charges, charge);
     let record = record_of(ledger, charge);
     let (rules, past) = (rules_of(charge), record.past_under(charge, now));
-    let wait = rules::wait(&*rules, &past, charge.policy.limit(), cost, now);
+    let mut wait = rules::wait(&*rules, &past, charge.policy.limit(), cost, now);
+    if wait == Some(0) && cost > 0 && ledger.behind.contains(&key_of(charge)) {
+        wait = Some(u64::MAX - now);
+    }
     let bookable = |wait| {
         max_wait.is_some_and(|max_wait| Duration::from_micros(wait) <= max_wait)
             && rules.can_book(&past, cost, now)
@@ -435,6 +476,7 @@ fn report(
         charged: vec![],
         unspent: vec![],
         fences: vec![],
+        place: None,
     }
 }
 

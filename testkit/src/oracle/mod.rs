@@ -16,6 +16,7 @@
 //! | `record` | the record of one key: past charges, block, and policy of the last write |
 //! | `ledger` | the execution of a whole call, with several charges, blocks and shadows |
 //! | `holds` | holds and their settlements, by id |
+//! | `queues` | the calls that wait for slots |
 //! | `refunds` | refunds that have possibly refunded a hold |
 //! | `reply` | a form of an answer that can be compared |
 
@@ -25,6 +26,7 @@ mod fixed_window;
 mod holds;
 mod interval_bucket;
 mod ledger;
+mod queues;
 mod record;
 mod refunds;
 mod reply;
@@ -38,6 +40,7 @@ use tidegate_core::{Algorithm, Call, Charge, Decision, Error, Operation, Timesta
 
 use holds::{Hold, HoldKey};
 use ledger::Ledger;
+use queues::Queues;
 use record::Record;
 use refunds::KeyRefunds;
 use reply::Reply;
@@ -80,9 +83,11 @@ pub struct Oracle {
     refunds: BTreeMap<Key, KeyRefunds>,
     /// The number of changes to holds so far. It orders holds that lapse at the same time.
     turns: u64,
-    /// The last fence of each key. A store is allowed to forget a fence when its clock has passed
-    /// it, but this makes no difference, because the clock does not step back in traces of holds.
-    fences: BTreeMap<Key, u64>,
+    /// The last fence or place of each key. A store is allowed to forget it when its clock has
+    /// passed it, but this makes no difference, because the clock does not step back in traces of
+    /// holds.
+    numbers: BTreeMap<Key, u64>,
+    queues: Queues,
 }
 
 /// A possible result of a call: an answer, and the state of the oracle after the call.
@@ -91,6 +96,7 @@ struct Future {
     ledger: Ledger,
     hold: Option<Hold>,
     refunds: BTreeMap<Key, KeyRefunds>,
+    queues: Queues,
 }
 
 impl Oracle {
@@ -164,7 +170,15 @@ impl Oracle {
         for pasts in self.keys.values_mut() {
             forget(pasts, now);
         }
-        let mut ledgers = vec![Ledger::default()];
+        let hold = holds::key_of(call).and_then(|key| self.holds.get(&key));
+        let is_known = hold.is_some_and(|hold| !hold.is_expired(now));
+        // A repeated hold is only extended, so its place does not count.
+        let place = match call.operation {
+            Operation::HoldInTurn { place } if !is_known => place,
+            _ => 0,
+        };
+        let behind = self.queues.behind(call, place, now);
+        let mut ledgers = vec![Ledger { behind, ..Ledger::default() }];
         for charge in call.charges.iter() {
             let key = ledger::key_of(&charge);
             if ledgers.iter().any(|ledger| ledger.contains_key(&key)) {
@@ -188,13 +202,17 @@ impl Oracle {
                 if !call.operation.is_of_hold() {
                     let reply = ledger::execute(&mut ledger, call, now);
                     let reply = reply.with_unspent(self.unspent(call));
-                    return Future { reply, ledger, hold: None, refunds: BTreeMap::new() };
+                    let mut queues = self.queues.clone();
+                    if let Operation::Leave { place } = call.operation {
+                        queues.leave_all(call, place, now);
+                    }
+                    return Future { reply, ledger, hold: None, refunds: BTreeMap::new(), queues };
                 }
                 let hold = holds::key_of(call).and_then(|key| self.holds.get(&key));
                 let mut refunds = self.refunds.clone();
                 let is_alone = |charge: &Charge<'_>| !self.is_any_known(charge, now);
                 let next_fence = |charge: &Charge<'_>| {
-                    let last = self.fences.get(&ledger::key_of(charge));
+                    let last = self.numbers.get(&ledger::key_of(charge));
                     last.map_or(now, |last| now.max(last + 1))
                 };
                 let (reply, hold) = holds::execute(
@@ -206,7 +224,15 @@ impl Oracle {
                     next_fence,
                     now,
                 );
-                Future { reply, ledger, hold, refunds }
+                let mut queues = self.queues.clone();
+                let mut place = None;
+                if let Operation::HoldInTurn { place: old } = call.operation
+                    && !is_known
+                {
+                    let last_number = |key: &Key| self.numbers.get(key).copied().unwrap_or(0);
+                    place = queues.update(call, old, &reply, last_number, now);
+                }
+                Future { reply: reply.with_place(place), ledger, hold, refunds, queues }
             })
             .collect()
     }
@@ -246,7 +272,7 @@ impl Oracle {
                 let pasts = keys.entry(key.clone()).or_insert_with(|| vec![None]);
                 let (mut amount, before) = (0, refunds.get(&key).copied().unwrap_or_default());
                 for past in pasts {
-                    let mut ledger = Ledger::from([(key.clone(), past.clone())]);
+                    let mut ledger = Ledger::with_record(key.clone(), past.clone());
                     let mut key_refunds = before;
                     let lapsing = &mut key_refunds.lapsing;
                     amount = amount.max(lapsing.settle(&mut ledger, charge, change, at));
@@ -285,7 +311,7 @@ impl Oracle {
                 for (charge, fence) in call.charges.iter().zip(hold.fences()) {
                     let Some(fence) = *fence else { continue };
                     let state_key = ledger::key_of(&charge);
-                    self.fences.insert(state_key.clone(), fence);
+                    self.numbers.insert(state_key.clone(), fence);
                     let record = first.ledger.get(&state_key).and_then(Option::as_ref);
                     let in_use = record.map_or(0, ledger::slots_in_use);
                     claim_slots(&mut self.holds, &state_key, in_use, charge.policy.limit(), now);
@@ -301,7 +327,16 @@ impl Oracle {
                 self.refunds.remove(&ledger::key_of(&charge));
             }
         }
-        let ledgers = futures.into_iter().map(|future| future.ledger);
+        self.queues = std::mem::take(&mut first.queues);
+        if let Reply::Decision { place: Some(place), .. } = &first.reply {
+            for charge in call.charges.iter().filter(ledger::takes_slots) {
+                if !charge.policy.is_shadow() {
+                    let number = self.numbers.entry(ledger::key_of(&charge)).or_default();
+                    *number = place.number.max(*number);
+                }
+            }
+        }
+        let ledgers = futures.into_iter().map(|future| future.ledger.into_records());
         let mut seen: BTreeMap<Key, Vec<Option<Record>>> = BTreeMap::new();
         for (key, record) in ledgers.flatten() {
             let pasts = seen.entry(key).or_default();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tidegate_core::{Decision, Error, ErrorKind, Outcome, Verdict};
+use tidegate_core::{Decision, Error, ErrorKind, Outcome, Place, Verdict};
 
 use crate::show;
 
@@ -26,6 +26,8 @@ pub(super) enum Reply {
         unspent: Vec<Option<u64>>,
         /// The fence of each charge of a hold with slots.
         fences: Vec<Option<u64>>,
+        /// The place of a call that waits for slots.
+        place: Option<Place>,
     },
 }
 
@@ -55,6 +57,7 @@ impl Reply {
                     .collect(),
                 unspent: decision.unspent().to_vec(),
                 fences: decision.fences().to_vec(),
+                place: decision.place(),
             },
         }
     }
@@ -87,6 +90,13 @@ impl Reply {
         self
     }
 
+    pub(super) fn with_place(mut self, new: Option<Place>) -> Self {
+        if let Self::Decision { place, .. } = &mut self {
+            *place = new;
+        }
+        self
+    }
+
     pub(super) fn without_times(mut self) -> Self {
         if let Self::Decision { verdicts, .. } = &mut self {
             for verdict in verdicts {
@@ -112,7 +122,7 @@ impl Reply {
     /// Returns one line for each field in which this answer differs from the expected answer.
     pub(super) fn differences(&self, expected: &Self) -> String {
         let (
-            Self::Decision { allowed, wait, verdicts, amounts, charged, unspent, fences },
+            Self::Decision { allowed, wait, verdicts, amounts, charged, unspent, fences, place },
             Self::Decision {
                 allowed: expect_allowed,
                 wait: expect_wait,
@@ -121,6 +131,7 @@ impl Reply {
                 charged: expect_charged,
                 unspent: expect_unspent,
                 fences: expect_fences,
+                place: expect_place,
             },
         ) = (self, expected)
         else {
@@ -138,6 +149,7 @@ impl Reply {
         differ("charged".to_owned(), format!("{charged:?}"), format!("{expect_charged:?}"));
         differ("unspent".to_owned(), format!("{unspent:?}"), format!("{expect_unspent:?}"));
         differ("fences".to_owned(), format!("{fences:?}"), format!("{expect_fences:?}"));
+        differ("place".to_owned(), format!("{place:?}"), format!("{expect_place:?}"));
         for (place, (actual, expected)) in verdicts.iter().zip(expect_verdicts).enumerate() {
             for ((name, actual), (_, expected)) in
                 actual.fields().into_iter().zip(expected.fields())
@@ -171,7 +183,16 @@ impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Error(kinds) => write!(f, "an error of one of the kinds {kinds:?}"),
-            Self::Decision { allowed, wait, verdicts, amounts, charged, unspent, fences } => {
+            Self::Decision {
+                allowed,
+                wait,
+                verdicts,
+                amounts,
+                charged,
+                unspent,
+                fences,
+                place,
+            } => {
                 write!(f, "{} with wait {wait:?}", if *allowed { "allowed" } else { "refused" })?;
                 for verdict in verdicts.iter().take(4) {
                     let fields = verdict.fields().map(|(name, value)| format!("{name} {value}"));
@@ -183,6 +204,9 @@ impl fmt::Display for Reply {
                 }
                 if !fences.is_empty() {
                     write!(f, " fences {fences:?}")?;
+                }
+                if let Some(place) = place {
+                    write!(f, " {place:?}")?;
                 }
                 if unspent.is_empty() { Ok(()) } else { write!(f, " unspent {unspent:?}") }
             }

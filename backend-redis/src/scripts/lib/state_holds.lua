@@ -8,19 +8,24 @@
 ---   +inf          the state: the value and the block as in a string, then the foot
 ---   lapses_at     an open hold. The score is the time at which the hold lapses
 ---   -expires_at   a lapsed hold. The score is the negative time at which the hold expires
+---   place / 2^53  a call that waits for slots. The score is between 0 and 1
 ---
 ---   | foot | rule 1 | p2 7 | p3 7 | p4 7 | unspent 7 | number 7 | open 4 | lapsed 4 |
----   |      | lapsed_amount 7 | refunded 7 | refunded_at 7 | due 7 | ends 7 | key_expires_at 7 |
----   |      | HOLDS 1 |
+---   |      | lapsed_amount 7 | waiters 4 | refunded 7 | refunded_at 7 | due 7 | ends 7 |
+---   |      | key_expires_at 7 | HOLDS 1 |
 ---   | hold | number 7 | key 16 | taken_at 7 | cost 7 | spent 7 | expires_at 7 |
 ---   |      | refunded 7, if it has lapsed |
+---   | call | place 7 | place_ends 7 | lacks_slots 1 |
 ---
 ---   rule, p2 …     the rule that wrote the state last, and its numbers
 ---   unspent        the sum of the unspent parts of the open holds
----   number         in the foot: the last number of a hold; in a hold: its own number
+---   number         in the foot: the last number of a hold or a waiting call; in a hold: its number
 ---   open, lapsed   the number of open holds and the number of lapsed holds
 ---   lapsed_amount  the sum of the amounts that were refunded for the lapsed holds, which is the
 ---                  number of slots that their former holders can still revive
+---   waiters        the number of the waiting calls
+---   place_ends     the time at which the place of the call ends, unless the call is sent again
+---   lacks_slots    1 if the call lacked slots of this state when it was last sent, or 0
 ---   refunded       in the foot: the sum of the refunds that possibly refunded an open hold
 ---   refunded       in a lapsed hold: the amount that was refunded when the hold lapsed
 ---   refunded_at    the time of the last refund
@@ -31,16 +36,21 @@
 ---
 --- The rule in the foot refunds lapsed holds. The number in a hold is big-endian, so that the older
 --- of two holds that lapse at the same time is first. For slots, the number is the fence of the
---- grant. A number is at least the time of the hold, and the numbers of a state rise.
+--- grant. A number is at least the time of the hold, and the numbers of a state rise. The places of
+--- waiting calls are numbers too. core/src/engine/queue.rs describes the queue.
 ---
 --- A script without this file treats a sorted set as a foreign value and does not change it.
 
 -- The time of the call. While the script refunds a lapsed hold, `now` is the time of the lapse.
 local current_time = now
 
+-- The place of the call in the queues of its slots, or 0 if the call has no place.
+local own_place = 0
+
 -- The feet of the states that the script has read, by key. A foot is the fixed-size end of the
 -- state. Its table also contains changes that are not written yet: the hold to add (`new_hold`,
--- with its score `new_score`) and the hold to remove (`old_hold`).
+-- with its score `new_score`), the hold to remove (`old_hold`), and the waiting call to add
+-- (`new_waiter`, with its place `new_place`).
 local feet_by_key = {}
 
 -- A log with holds is one string, so its number of records is bounded. If a log has the maximum
@@ -60,6 +70,66 @@ local function score(number)
   return string.format('%.0f', number)
 end
 
+-- Returns the score of a place in a queue. A place is less than 2^53, so the division is exact.
+local function place_score(place)
+  return string.format('%.17g', place / MODULUS)
+end
+
+-- Returns whether a waiting call with a lower place lacks slots of the state.
+local function is_anyone_ahead(key)
+  local own_score, from, ahead = own_place > 0 and place_score(own_place) or '1', 0, nil
+  repeat
+    ahead = call('ZRANGEBYSCORE', key, '(0', '(' .. own_score, 'LIMIT', from, '16')
+    for _, member in ipairs(ahead) do
+      local place_ends, lacks_slots = parse('<I7B', member, HOLD_NUMBER + 1)
+      if place_ends > current_time and lacks_slots == 1 then return true end
+    end
+    from = from + 16
+  until #ahead < 16
+  return false
+end
+
+-- Slots are refused while another call waits for them that goes first.
+local slots_without_queue = RULES[CONCURRENT]
+RULES[CONCURRENT] = function(
+  value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
+  local foot = feet_by_key[key]
+  if foot and foot.waiters > 0 and cost > 0 and (op == ACQUIRE or op == PEEK)
+    and is_anyone_ahead(key) then
+    local is_valid, a, b, c, d = slots_without_queue(value, kind, 0, PEEK, 0, nil, p1, p2, p3, p4)
+    if is_valid == nil then return nil end
+    return false, a, b, c, d
+  end
+  return slots_without_queue(
+    value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
+end
+
+-- Removes a place from the queue of a state, and the places at the start of the queue that have
+-- ended. Returns whether the place had not ended.
+local function leave(key, foot, place)
+  if foot.waiters == 0 then return false end
+  local is_waiting = false
+  local found = place > 0 and call('ZRANGEBYSCORE', key, place_score(place), place_score(place))
+  if found and found[1] then
+    is_waiting = parse('<I7', found[1], HOLD_NUMBER + 1) > current_time
+    call('ZREM', key, found[1])
+    foot.waiters = math.max(foot.waiters - 1, 0)
+  end
+  while foot.waiters > 0 do
+    local first = call('ZRANGEBYSCORE', key, '(0', '(1', 'LIMIT', '0', '1')[1]
+    if not first then
+      foot.waiters = 0
+    elseif parse('<I7', first, HOLD_NUMBER + 1) > current_time then
+      break
+    else
+      call('ZREM', key, first)
+      foot.waiters = foot.waiters - 1
+    end
+  end
+  foot.is_changed = true
+  return is_waiting
+end
+
 -- Returns whether the state must keep the last fence, because the clock has not passed it.
 local function keeps_fence(foot)
   return foot.rule == CONCURRENT and foot.number >= current_time
@@ -76,9 +146,9 @@ local function write_state(key, foot, value, blocked_until, expires_at)
     foot.key_expires_at = ends
   end
   local member = blocking(value, blocked_until)
-    .. pack('<BI7I7I7I7I7I4I4I7I7I7I7I7I7B', foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent,
-      foot.number, foot.open, foot.lapsed, foot.lapsed_amount, foot.refunded, foot.refunded_at,
-      foot.due, foot.ends, foot.key_expires_at, HOLDS)
+    .. pack('<BI7I7I7I7I7I4I4I7I4I7I7I7I7I7B', foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent,
+      foot.number, foot.open, foot.lapsed, foot.lapsed_amount, foot.waiters, foot.refunded,
+      foot.refunded_at, foot.due, foot.ends, foot.key_expires_at, HOLDS)
   if foot.new_hold then
     call('ZADD', key, '+inf', member, foot.new_score, foot.new_hold)
   elseif member ~= foot.member then
@@ -90,19 +160,21 @@ local function write_state(key, foot, value, blocked_until, expires_at)
   elseif old_member or foot.old_hold then
     call('ZREM', key, old_member or foot.old_hold)
   end
-  foot.member, foot.new_hold, foot.old_hold = member, nil, nil
+  if foot.new_waiter then call('ZADD', key, place_score(foot.new_place), foot.new_waiter) end
+  foot.member, foot.new_hold, foot.old_hold, foot.new_waiter = member, nil, nil, nil
   if is_short then
     --- @inline lib/ttl.text
     call('PEXPIRE', key, ttl)
   end
 end
 
--- Writes a state and its holds. If no hold and no fence remains, the function writes the state as a
--- string. If also no charge and no block remains, the function removes the key.
+-- Writes a state and its holds. If no hold, no waiting call and no fence remains, the function
+-- writes the state as a string. If also no charge and no block remains, the function removes the
+-- key.
 local function write_holds(key, foot, value, blocked_until, expires_at)
   if foot.open + foot.lapsed > 0 then
     return write_state(key, foot, value, blocked_until, expires_at)
-  elseif keeps_fence(foot) then
+  elseif foot.waiters > 0 or keeps_fence(foot) then
     foot.due = MODULUS
     return write_state(key, foot, value, blocked_until, expires_at)
   end
@@ -152,13 +224,15 @@ end
 -- new state.
 local function settle_due(key, foot, value, kind, blocked_until)
   if foot.due > current_time then return value, kind end
-  local due = call('ZRANGEBYSCORE', key, score(-current_time), score(current_time), 'WITHSCORES')
+  for _, member in ipairs(call('ZRANGEBYSCORE', key, score(-current_time), '0')) do
+    call('ZREM', key, member)
+    forget_lapsed(foot, member)
+  end
+  local due = call('ZRANGEBYSCORE', key, '1', score(current_time), 'WITHSCORES')
   for place = 1, #due, 2 do
     local member, lapses_at = due[place], tonumber(due[place + 1])
     call('ZREM', key, member)
-    if lapses_at <= 0 then
-      forget_lapsed(foot, member)
-    elseif #member == STATE_HOLD then
+    if #member == STATE_HOLD then
       local taken_at, cost, spent, expires_at = parse('<I7I7I7I7', member, HOLD_KEY + 1)
       local refunded = 0
       if spent < cost then
@@ -179,8 +253,11 @@ local function settle_due(key, foot, value, kind, blocked_until)
     'ZRANGEBYSCORE', key, '(' .. score(current_time), '(+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   local lapsed = call('ZREVRANGEBYSCORE', key, '(0', '-inf', 'WITHSCORES', 'LIMIT', '0', '1')
   if foot.open + foot.lapsed == 0 then
-    foot.unspent, foot.ends, foot.lapsed_amount, foot.refunded, foot.refunded_at = 0, 0, 0, 0, 0
-    if not keeps_fence(foot) then foot.number = 0 end
+    foot.unspent, foot.lapsed_amount, foot.refunded, foot.refunded_at = 0, 0, 0, 0
+    if foot.waiters == 0 then
+      foot.ends = 0
+      if not keeps_fence(foot) then foot.number = 0 end
+    end
   end
   foot.due = math.min(tonumber(open[2] or MODULUS), -tonumber(lapsed[2] or -MODULUS))
   write_state(key, foot, value, blocked_until, 0)
@@ -203,8 +280,8 @@ local function read_holds(key)
   if size < 1 or member:byte(-1) ~= HOLDS then return false, FOREIGN, 0 end
   local foot = { member = member }
   foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent, foot.number, foot.open, foot.lapsed,
-    foot.lapsed_amount, foot.refunded, foot.refunded_at, foot.due, foot.ends, foot.key_expires_at =
-    parse('<BI7I7I7I7I7I4I4I7I7I7I7I7I7', member, size + 1)
+    foot.lapsed_amount, foot.waiters, foot.refunded, foot.refunded_at, foot.due, foot.ends,
+    foot.key_expires_at = parse('<BI7I7I7I7I7I4I4I7I4I7I7I7I7I7', member, size + 1)
   local is_rule_valid = foot.p2 > 0 and (foot.p3 > 0 or foot.rule <= SLIDING_LOG or foot.rule == CONCURRENT)
     and (foot.p4 > 0 or foot.rule ~= TOKEN_BUCKET)
   local value, kind, blocked_until = decode(member:sub(1, size), false)

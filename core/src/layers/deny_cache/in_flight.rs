@@ -86,7 +86,7 @@ fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
         (Operation::Reset | Operation::Block { .. }, _) => Effect::Changed,
         (Operation::BlockAtLeast { .. }, _) => Effect::Changed,
         (Operation::Settle | Operation::SettleSoFar, _) => Effect::Changed,
-        (Operation::Extend, _) => Effect::None,
+        (Operation::Extend | Operation::Leave { .. }, _) => Effect::None,
         (_, Err(error)) if error.is_definitely_not_charged() => Effect::None,
         (_, Err(_)) => Effect::Changed,
         // If a decision is degraded, it is unknown whether the store has charged the call.

@@ -39,8 +39,8 @@ impl Barrier {
             // If a policy has `block`, a refusal blocks the subject. The barrier prevents a refusal
             // that only the chunks of this node would cause.
             operation if operation.is_acquire() && may_block(call) => Self::Always,
-            Operation::Acquire | Operation::Hold => Self::None,
-            Operation::Peek | Operation::Charge => Self::None,
+            Operation::Acquire | Operation::Hold | Operation::HoldInTurn { .. } => Self::None,
+            Operation::Peek | Operation::Charge | Operation::Leave { .. } => Self::None,
             Operation::Settle | Operation::SettleSoFar | Operation::Extend => Self::None,
             Operation::AcquireUpTo { .. } | Operation::HoldUpTo { .. } => Self::UnlessEnough,
             Operation::Reserve { .. } => Self::UnlessEnough,

@@ -96,7 +96,8 @@ impl StoreMetrics {
                 if let Some(degraded) = decision.degraded() {
                     self.count_degraded(degraded);
                 }
-                if call.operation.is_acquire() {
+                // A call that waits is counted only once, when its wait ends.
+                if call.operation.is_acquire() && decision.place().is_none() {
                     for (charge, verdict) in call.charges.iter().zip(decision.verdicts()) {
                         self.policies.counters(charge.policy).count(verdict, is_admitted);
                     }
@@ -116,7 +117,7 @@ impl StoreMetrics {
         for (index, charge) in call.charges.iter().enumerate() {
             let holds = self.policies.counters(charge.policy).holds(charge.policy);
             match call.operation {
-                Operation::Hold | Operation::HoldUpTo { .. } if decision.is_allowed() => {
+                operation if operation.is_acquire() && decision.is_allowed() => {
                     // A degraded decision holds nothing, because it was made without the store.
                     let is_held = decision.degraded().is_none();
                     let held = held_of(decision, index, &charge).filter(|_| is_held);
