@@ -21,6 +21,10 @@ use crate::subject::Subject;
 #[cfg(feature = "tokio")]
 use hold::guard_count::GuardCount;
 #[cfg(feature = "tokio")]
+use hold::in_turn::FreedSlots;
+#[cfg(feature = "tokio")]
+use hold::renewal::Renewals;
+#[cfg(feature = "tokio")]
 use waiting::{WaitLimits, Waiters};
 
 /// One or several policies that are enforced on a store. A limiter is cheap to clone, because its
@@ -68,6 +72,10 @@ struct Shared<S> {
     waiters: Waiters,
     #[cfg(feature = "tokio")]
     guard_count: GuardCount,
+    #[cfg(feature = "tokio")]
+    renewals: Renewals,
+    #[cfg(feature = "tokio")]
+    freed_slots: FreedSlots,
 }
 
 // A derived `Clone` would require that the store implements `Clone`.
@@ -122,6 +130,10 @@ impl<S: Store> Limiter<S> {
             waiters: Waiters::default(),
             #[cfg(feature = "tokio")]
             guard_count: GuardCount::default(),
+            #[cfg(feature = "tokio")]
+            renewals: Renewals::default(),
+            #[cfg(feature = "tokio")]
+            freed_slots: FreedSlots::default(),
         };
         Ok(Self {
             shared: Arc::new(shared),

@@ -23,6 +23,8 @@ mod faults;
 mod holds;
 #[cfg(all(feature = "metrics", feature = "tokio"))]
 mod immediate;
+#[cfg(feature = "tokio")]
+mod in_turn;
 mod layers;
 #[cfg(feature = "tokio")]
 mod leased;
@@ -33,6 +35,8 @@ mod metrics;
 mod oracle;
 mod policy;
 mod records;
+#[cfg(feature = "tokio")]
+mod renewal;
 mod requests;
 mod restore;
 mod rules;

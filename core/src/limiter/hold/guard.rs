@@ -2,13 +2,15 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::guard_count::CountedGuard;
+use super::renewal::Slots;
 use super::settlement::Settlement;
 use super::ticket::Ticket;
 use crate::error::{Error, ErrorKind};
@@ -41,6 +43,10 @@ pub enum OnDrop {
 /// the task ends, and the hold stays charged. Before a program ends, it can wait for these tasks
 /// with [`Limiter::guards_settled`].
 ///
+/// While the guard of a hold with [slots](crate::Concurrent) lives, a task renews the hold at a
+/// third of the lease. All guards of a limiter and its clones share this task. The task runs on the
+/// runtime of the first guard.
+///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use std::time::Duration;
@@ -72,6 +78,8 @@ struct OpenHold<S> {
     limiter: Limiter<S>,
     ticket: Ticket,
     spent: Vec<Option<u64>>,
+    /// The slots of the hold, which are renewed until this value is dropped.
+    slots: Option<Arc<Slots>>,
     /// [`Limiter::guards_settled`] waits until this value is dropped, which is after the hold was
     /// settled.
     _counted: CountedGuard,
@@ -90,7 +98,11 @@ impl<S: Store + 'static> HoldGuard<S> {
         };
         let spent = vec![None; ticket.charges.len()];
         let _counted = limiter.counted_guard();
-        let open = OpenHold { limiter: limiter.clone(), ticket, spent, _counted };
+        let slots = Slots::new(&ticket);
+        if let Some(slots) = &slots {
+            slots.start(limiter, &runtime);
+        }
+        let open = OpenHold { limiter: limiter.clone(), ticket, spent, slots, _counted };
         Ok(Self { open: Some(open), on_drop, runtime })
     }
 
@@ -109,6 +121,54 @@ impl<S: Store + 'static> HoldGuard<S> {
     #[must_use]
     pub fn ticket(&self) -> Option<&Ticket> {
         self.open.as_ref().map(|open| &open.ticket)
+    }
+
+    /// Returns the time until which the holder of the slots may work. Returns `None` if the hold
+    /// has no [slots](crate::Concurrent), or if the guard has settled the hold.
+    ///
+    /// The deadline is the time at which the last successful renewal was sent, plus the lease,
+    /// minus a twentieth of the lease. Each successful renewal moves the deadline. If the holders
+    /// of a subject stop their work at their deadlines, no more of them than there are slots work
+    /// at any time, regardless of pauses and lost answers.
+    ///
+    /// If the ticket of the guard comes from another process, the deadline has passed until the
+    /// first renewal is answered.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.open.as_ref()?.slots.as_ref().map(|slots| slots.deadline())
+    }
+
+    /// Waits until the slots of the hold are lost. This is the case when the store answers that it
+    /// does not know the hold, that the hold was settled, or that another hold needed the slots. If
+    /// the store does not answer, the slots count as lost one lease after the
+    /// [deadline](Self::deadline).
+    ///
+    /// If the hold has no slots, this method waits forever.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use tidegate_core::{HoldGuard, Limiter, OnDrop};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let limiter = Limiter::new(MemoryStore::new(), ["jobs: concurrent 2 lease 30s".parse()?])?;
+    /// let hold = limiter.subject("alice").hold("job 7", Duration::from_secs(3600)).await?;
+    /// let guard = HoldGuard::new(&limiter, hold.into_ticket().unwrap(), OnDrop::Settle)?;
+    /// let work = async { "a report" };
+    /// let result = tokio::select! {
+    ///     report = work => Some(report),
+    ///     () = guard.lost() => None, // another job possibly has the slot
+    /// };
+    /// assert_eq!(result, Some("a report"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn lost(&self) {
+        match self.open.as_ref().and_then(|open| open.slots.as_ref()) {
+            Some(slots) => slots.lost().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Sends the reported costs to the store: see [`Limiter::settle_so_far`].

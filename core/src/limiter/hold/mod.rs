@@ -4,7 +4,11 @@
 mod guard;
 #[cfg(feature = "tokio")]
 pub(super) mod guard_count;
+#[cfg(feature = "tokio")]
+pub(super) mod in_turn;
 mod max_hold;
+#[cfg(feature = "tokio")]
+pub(super) mod renewal;
 mod settlement;
 mod ticket;
 #[cfg(feature = "serde")]
@@ -19,6 +23,7 @@ pub use guard::{HoldGuard, OnDrop};
 #[cfg(feature = "tokio")]
 pub use guard_count::CountedGuard;
 pub use settlement::Settlement;
+use ticket::Sent;
 pub use ticket::{Hold, Ticket};
 
 use super::Limiter;
@@ -73,6 +78,64 @@ async_operations! {
     }
 }
 
+#[cfg(feature = "tokio")]
+async_operations! {
+    [Store + 'static]
+
+    /// Makes a [hold](Hold) of [slots](crate::Concurrent), and waits until it is admitted. The wait
+    /// is at most `max_wait`. Needs the feature `tokio`.
+    ///
+    /// The callers of all processes that share the store are admitted in the order in which the
+    /// store received them: see [`Operation::HoldInTurn`]. A caller waits for slots and rates
+    /// together, and is charged only when it is admitted. If it is not admitted within `max_wait`,
+    /// or can never be admitted, the hold is a refusal. [`Decision::wait`] returns the duration of
+    /// the wait.
+    ///
+    /// The caller sends the hold again and again. The first caller in the queue of a subject pauses
+    /// for 2 to 100 ms between its calls, and other callers longer. A settlement by the same
+    /// limiter wakes the first callers immediately.
+    ///
+    /// If the future is dropped, a task gives up the place of the caller, and cancels the hold if
+    /// it was admitted. If a process dies, its places end after five seconds, or after the lease if
+    /// it is shorter.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use tidegate_core::{HoldGuard, Limiter, OnDrop};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let limiter = Limiter::new(MemoryStore::new(), ["jobs: concurrent 4 lease 30s".parse()?])?;
+    /// let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
+    /// let hold = limiter.subject("customer 8").hold_within("job 7", hour, minute).await?;
+    /// let Ok(ticket) = hold.into_ticket() else { return Ok(()) }; // not within a minute
+    /// let guard = HoldGuard::new(&limiter, ticket, OnDrop::Settle)?;
+    /// // At most 4 jobs of the customer work at a time.
+    /// guard.settle([]).await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::TooManyWaiters`] if the caller would have to wait and
+    /// [`Limiter::max_waiters`] callers already wait. Returns [`ErrorKind::Unsupported`] without a
+    /// Tokio runtime. Also returns the errors of [`hold`](Self::hold).
+    hold_within(
+        request,
+        id: &(impl AsRef<[u8]> + ?Sized),
+        ttl: Duration,
+        max_wait: Duration
+    ) -> Hold {
+        let (charges, id) = (request.charges()?, CallId::new(id, ttl));
+        if Call::with_charges(Operation::Hold, charges).exceeds_max_hold() {
+            return hold(request.limiter, charges, Operation::Hold, id).await;
+        }
+        in_turn::hold(request.limiter, charges, id, max_wait).await
+    }
+}
+
 async fn hold<S: Store>(
     limiter: &Limiter<S>,
     charges: Charges<'_>,
@@ -88,6 +151,7 @@ async fn hold<S: Store>(
         None => charges,
     };
     let call = Call::with_charges(operation, charges).with_id(id);
+    let sent_at = Sent::now();
     let decision = if call.exceeds_max_hold() {
         // The limiter checks the call itself, because the store receives a peek instead of this
         // call.
@@ -97,7 +161,7 @@ async fn hold<S: Store>(
     } else {
         limiter.store().decide(call).await?
     };
-    Ok(Hold::new(decision, charges, id))
+    Ok(Hold::new(decision, charges, id, sent_at))
 }
 
 impl<S: Store> Limiter<S> {
@@ -228,7 +292,13 @@ impl<S: Store> Limiter<S> {
         ticket: &Ticket,
         charges: &[Charge<'_>],
     ) -> Result<Decision, Error> {
-        self.store().decide(Call::new(operation, charges).with_id(ticket.call_id())).await
+        let call = Call::new(operation, charges).with_id(ticket.call_id());
+        let decision = self.store().decide(call).await?;
+        #[cfg(feature = "tokio")]
+        if operation == Operation::Settle {
+            self.shared.freed_slots.notify(charges);
+        }
+        Ok(decision)
     }
 }
 

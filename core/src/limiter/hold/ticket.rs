@@ -50,8 +50,13 @@ pub struct Hold {
 }
 
 impl Hold {
-    pub(super) fn new(decision: Decision, charges: Charges<'_>, id: CallId<'_>) -> Self {
-        let ticket = decision.is_allowed().then(|| Ticket::new(&decision, charges, id));
+    pub(super) fn new(
+        decision: Decision,
+        charges: Charges<'_>,
+        id: CallId<'_>,
+        sent_at: Sent,
+    ) -> Self {
+        let ticket = decision.is_allowed().then(|| Ticket::new(&decision, charges, id, sent_at));
         Self { decision, ticket }
     }
 
@@ -94,13 +99,40 @@ pub struct Ticket {
     /// hold.
     pub(super) is_degraded: bool,
     pub(super) charges: Vec<TicketCharge>,
+    pub(super) sent_at: Sent,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TicketCharge {
     pub(super) charge: ChargeBuf<'static>,
     pub(super) held: u64,
+    pub(super) fence: Option<u64>,
 }
+
+/// The time at which this process sent the hold. It is unknown for a ticket from another process.
+/// Two tickets of one hold are equal, so two values of this type are always equal.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Sent {
+    #[cfg(feature = "tokio")]
+    pub(super) at: Option<tokio::time::Instant>,
+}
+
+impl Sent {
+    pub(super) fn now() -> Self {
+        Self {
+            #[cfg(feature = "tokio")]
+            at: Some(tokio::time::Instant::now()),
+        }
+    }
+}
+
+impl PartialEq for Sent {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Sent {}
 
 impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,15 +146,17 @@ impl fmt::Debug for Ticket {
 }
 
 impl Ticket {
-    fn new(decision: &Decision, charges: Charges<'_>, id: CallId<'_>) -> Self {
+    fn new(decision: &Decision, charges: Charges<'_>, id: CallId<'_>, sent_at: Sent) -> Self {
         let held = |(index, charge): (usize, Charge<'_>)| {
             let held = held_of(decision, index, &charge).unwrap_or(0);
-            TicketCharge { charge: ChargeBuf::from(charge).into_owned(), held }
+            let fence = decision.fences().get(index).copied().flatten();
+            TicketCharge { charge: ChargeBuf::from(charge).into_owned(), held, fence }
         };
         Self {
             id: id.id.to_vec(),
             ttl: id.ttl,
             is_degraded: decision.degraded().is_some(),
+            sent_at,
             charges: charges.iter().enumerate().map(held).collect(),
         }
     }
@@ -144,6 +178,21 @@ impl Ticket {
     /// [`hold_up_to`](crate::Request::hold_up_to) acquired. It is 0 for a check-only charge.
     pub fn held(&self) -> impl Iterator<Item = (&str, u64)> {
         self.charges.iter().map(|charge| (charge.charge.policy().name(), charge.held))
+    }
+
+    /// Returns the fence of the slots that the hold took under the policy with this name: see
+    /// [`Decision::fences`]. If several charges of the hold have the policy, the method returns the
+    /// fence of the first.
+    #[must_use]
+    pub fn fence(&self, policy: &str) -> Option<u64> {
+        let charge = self.charges.iter().find(|held| held.charge.policy().name() == policy);
+        charge.and_then(|held| held.fence)
+    }
+
+    /// Returns the charges of the hold at a cost of 0.
+    #[cfg(feature = "tokio")]
+    pub(super) fn free(&self) -> Vec<Charge<'_>> {
+        self.charges.iter().map(|held| held.charge.as_charge().cost(0)).collect()
     }
 
     /// Returns `true` if the hold was admitted without the store. The store possibly does not know

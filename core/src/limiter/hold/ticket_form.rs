@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::ticket::{Ticket, TicketCharge};
+use super::ticket::{Sent, Ticket, TicketCharge};
 use crate::call::{Charge, ChargeBuf};
 use crate::policy::Policy;
 
@@ -32,6 +32,9 @@ struct TicketForm {
 struct TicketChargeForm {
     charge: ChargeForm,
     held: u64,
+    /// Programs of an earlier release write no fence.
+    #[serde(default)]
+    fence: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -71,11 +74,11 @@ impl<'de> Deserialize<'de> for Ticket {
 
 impl From<&Ticket> for TicketForm {
     fn from(ticket: &Ticket) -> Self {
-        let charge = |TicketCharge { charge, held }: &TicketCharge| {
+        let charge = |TicketCharge { charge, held, fence }: &TicketCharge| {
             let Charge { policy, tenant, subject, cost, is_check_only } = charge.as_charge();
             let (policy, tenant, subject) = (policy.clone(), tenant.to_vec(), subject.to_vec());
             let charge = ChargeForm { policy, tenant, subject, cost, is_check_only };
-            TicketChargeForm { charge, held: *held }
+            TicketChargeForm { charge, held: *held, fence: *fence }
         };
         Self {
             v: VERSION,
@@ -89,17 +92,18 @@ impl From<&Ticket> for TicketForm {
 
 impl From<TicketForm> for Ticket {
     fn from(form: TicketForm) -> Self {
-        let charge = |TicketChargeForm { charge, held }: TicketChargeForm| {
+        let charge = |TicketChargeForm { charge, held, fence }: TicketChargeForm| {
             let ChargeForm { policy, tenant, subject, cost, is_check_only } = charge;
             let charge = Charge::new(&policy, &subject).tenant(&tenant).cost(cost);
             let charge = if is_check_only { charge.check_only() } else { charge };
-            TicketCharge { charge: ChargeBuf::from(charge).into_owned(), held }
+            TicketCharge { charge: ChargeBuf::from(charge).into_owned(), held, fence }
         };
         Self {
             id: form.id,
             ttl: form.ttl,
             is_degraded: form.is_degraded,
             charges: form.charges.into_iter().map(charge).collect(),
+            sent_at: Sent::default(),
         }
     }
 }

@@ -145,7 +145,7 @@ pub(super) fn is_in_store(decision: &Decision) -> bool {
 }
 
 /// Returns `true` if the call failed closed. The `retry_after` of such a refusal is only a hint.
-pub(super) fn is_failed_closed(decision: &Decision) -> bool {
+pub(in crate::limiter) fn is_failed_closed(decision: &Decision) -> bool {
     let is_closed = |degraded: &Degraded| degraded.answer == DegradedAnswer::FailedClosed;
     decision.degraded().is_some_and(is_closed)
 }

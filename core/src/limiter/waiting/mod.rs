@@ -22,6 +22,7 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::store::Store;
 use detached::DetachedRequest;
+pub(super) use detached::is_failed_closed;
 
 impl<S: Store + 'static> Limiter<S> {
     /// Sets the maximum wait of [`until_ready`](Self::until_ready). The default is 30 s.
@@ -172,7 +173,7 @@ fn detach<S: Store + 'static>(
     }
 }
 
-fn too_many_waiters(max: usize) -> Error {
+pub(super) fn too_many_waiters(max: usize) -> Error {
     let message = format!("{max} callers wait already, the maximum (`max_waiters`)");
     Error::new(ErrorKind::TooManyWaiters, message)
 }

@@ -1,0 +1,228 @@
+//! Renewal of the holds with slots, while their guards live.
+//!
+//! A limiter and its clones share one task. The task renews each hold at a third of its lease, and
+//! sends the renewals that are due together in one batch.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::ticket::Ticket;
+use crate::call::{Call, Charge, Operation};
+use crate::error::{Error, ErrorKind};
+use crate::limiter::Limiter;
+use crate::store::Store;
+
+/// The maximum number of renewals in one batch. A batch occupies a Redis server for about 2 ms.
+const MAX_BATCH: usize = 32;
+
+/// The renewals of the guards of a limiter.
+#[derive(Debug, Default)]
+pub(crate) struct Renewals {
+    queue: Mutex<Queue>,
+    /// The task waits for this value, so that it notices a renewal that is due before all others.
+    added: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// The slots to renew, by the time of the next renewal. The number makes the keys unique.
+    next: BTreeMap<(Instant, u64), Weak<Slots>>,
+    last_number: u64,
+    has_task: bool,
+}
+
+/// The slots of a hold, as the guard and the task see them.
+#[derive(Debug)]
+pub(super) struct Slots {
+    ticket: Ticket,
+    lease: Duration,
+    status: watch::Sender<Status>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Status {
+    /// The time until which the holder may work.
+    deadline: Instant,
+    is_lost: bool,
+}
+
+impl Renewals {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // No code panics while it has the lock.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, at: Instant, slots: Weak<Slots>) {
+        let mut queue = self.lock();
+        queue.last_number += 1;
+        let key = (at, queue.last_number);
+        queue.next.insert(key, slots);
+        drop(queue);
+        self.added.notify_one();
+    }
+
+    /// Returns the time of the next renewal. Returns `None` if there is no renewal; the task then
+    /// ends.
+    fn next(&self) -> Option<Instant> {
+        let mut queue = self.lock();
+        let next = queue.next.first_key_value().map(|((at, _), _)| *at);
+        queue.has_task = next.is_some();
+        next
+    }
+
+    /// Removes and returns the slots whose renewal is due at `now`, at most [`MAX_BATCH`]. Also
+    /// includes slots that are due within a tenth of the time between their renewals.
+    fn take_due(&self, now: Instant) -> Vec<Arc<Slots>> {
+        let mut queue = self.lock();
+        let mut due = vec![];
+        while due.len() < MAX_BATCH
+            && let Some(first) = queue.next.first_entry()
+        {
+            let at = first.key().0;
+            match first.get().upgrade() {
+                Some(slots) if at > now + slots.lease / 30 => break,
+                Some(slots) => due.push(slots),
+                None => {} // The guard was dropped.
+            }
+            first.remove();
+        }
+        due
+    }
+}
+
+impl Slots {
+    /// Creates the slots of a hold, if the hold has slots of an enforced policy. A hold that was
+    /// admitted without the store has no slots.
+    pub(super) fn new(ticket: &Ticket) -> Option<Arc<Self>> {
+        let charges: Vec<Charge<'_>> =
+            ticket.charges.iter().map(|held| held.charge.as_charge().cost(held.held)).collect();
+        let call = Call::new(Operation::Extend, &charges);
+        if ticket.is_degraded || !call.must_renew() {
+            return None;
+        }
+        let lease = call.life_of_hold(ticket.ttl);
+        // The age of a hold of another process is unknown, so its deadline has passed until the
+        // first renewal.
+        let deadline =
+            ticket.sent_at.at.map_or_else(Instant::now, |sent_at| deadline(sent_at, lease));
+        let status = watch::Sender::new(Status { deadline, is_lost: false });
+        Some(Arc::new(Self { ticket: ticket.clone(), lease, status }))
+    }
+
+    /// Starts the renewal of the slots. The task ends when all guards of the limiter are dropped.
+    pub(super) fn start<S: Store + 'static>(
+        self: &Arc<Self>,
+        limiter: &Limiter<S>,
+        runtime: &Handle,
+    ) {
+        let renewals = &limiter.shared.renewals;
+        let next =
+            self.ticket.sent_at.at.map_or_else(Instant::now, |sent_at| sent_at + self.lease / 3);
+        renewals.add(next, Arc::downgrade(self));
+        if !std::mem::replace(&mut renewals.lock().has_task, true) {
+            let task = Task { limiter: limiter.clone(), is_running: true };
+            runtime.spawn(task.run());
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.status.borrow().deadline
+    }
+
+    /// Waits until the slots are lost, or until one lease after the deadline.
+    pub(super) async fn lost(&self) {
+        let mut status = self.status.subscribe();
+        loop {
+            let Status { deadline, is_lost } = *status.borrow_and_update();
+            let end = deadline + self.lease;
+            if is_lost || Instant::now() >= end {
+                return;
+            }
+            // The channel stays open, because `self` owns its sender.
+            let _ = timeout_at(end, status.changed()).await;
+        }
+    }
+
+    /// Records the answer to a renewal that was sent at `sent_at`. Returns the time of the next
+    /// renewal, or `None` if the slots are lost.
+    fn learn(&self, sent_at: Instant, answer: Result<(), ErrorKind>) -> Option<Instant> {
+        use ErrorKind::{AlreadySettled, HoldLapsed, IdReused, UnknownHold};
+        match answer {
+            Ok(()) => {
+                let deadline = deadline(sent_at, self.lease);
+                self.status.send_modify(|status| status.deadline = deadline);
+                Some(sent_at + self.lease / 3)
+            }
+            Err(AlreadySettled | HoldLapsed | IdReused | UnknownHold) => {
+                self.status.send_modify(|status| status.is_lost = true);
+                None
+            }
+            // The store did not answer. The slots are possibly still held, so the task tries again.
+            Err(_) => Some(Instant::now() + (self.lease / 12).max(Duration::from_millis(1))),
+        }
+    }
+}
+
+/// Returns the time until which a holder may work, if it sent its hold or its renewal at `sent_at`.
+/// The margin is a twentieth of the lease. It is for clocks that differ in speed, and for late
+/// timers.
+fn deadline(sent_at: Instant, lease: Duration) -> Instant {
+    sent_at + lease - lease / 20
+}
+
+/// The task that renews the slots of the guards of a limiter.
+struct Task<S: Store + 'static> {
+    limiter: Limiter<S>,
+    is_running: bool,
+}
+
+impl<S: Store> Task<S> {
+    async fn run(mut self) {
+        while let Some(next) = self.limiter.shared.renewals.next() {
+            let _ = timeout_at(next, self.limiter.shared.renewals.added.notified()).await;
+            let due = self.limiter.shared.renewals.take_due(Instant::now());
+            if !due.is_empty() {
+                self.renew(&due).await;
+            }
+        }
+        // Another task is possibly running already.
+        self.is_running = false;
+    }
+
+    async fn renew(&self, due: &[Arc<Slots>]) {
+        let sent_at = Instant::now();
+        let charges: Vec<Vec<Charge<'_>>> = due.iter().map(|slots| slots.ticket.free()).collect();
+        let calls: Vec<Call<'_>> = due
+            .iter()
+            .zip(&charges)
+            .map(|(slots, charges)| {
+                Call::new(Operation::Extend, charges).with_id(slots.ticket.call_id())
+            })
+            .collect();
+        let shortest = due.iter().map(|slots| slots.lease).min().unwrap_or_default();
+        let answers = timeout(shortest / 3, self.limiter.store().decide_many(&calls)).await;
+        let mut answers = answers.unwrap_or_default().into_iter();
+        for slots in due {
+            let no_answer = || Err(Error::new(ErrorKind::Timeout, "the renewal was not answered"));
+            let answer = answers.next().unwrap_or_else(no_answer);
+            let answer = answer.map(drop).map_err(|error| error.kind());
+            if let Some(next) = slots.learn(sent_at, answer) {
+                self.limiter.shared.renewals.add(next, Arc::downgrade(slots));
+            }
+        }
+    }
+}
+
+impl<S: Store> Drop for Task<S> {
+    /// If the runtime ends, the next guard starts another task on its own runtime.
+    fn drop(&mut self) {
+        if self.is_running {
+            self.limiter.shared.renewals.lock().has_task = false;
+        }
+    }
+}
