@@ -49,7 +49,7 @@ fn callers_of_all_limiters_are_admitted_in_the_order_of_their_calls() {
             .map(|number| {
                 let (limiter, order) = (limiters[number % 2].clone(), Arc::clone(&order));
                 tokio::spawn(async move {
-                    sleep(MILLI * number as u32).await;
+                    sleep(MILLI * u32::try_from(number).unwrap()).await;
                     let id = number.to_string();
                     let hold = limiter.subject("a").hold_within(&id, MINUTE, 100 * MINUTE);
                     let ticket = hold.await.unwrap().into_ticket().unwrap();
