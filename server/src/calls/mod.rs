@@ -8,10 +8,9 @@
 //! use tidegate_memory::MemoryStore;
 //! use tidegate_server::calls::{CallRequest, Calls, ChargeRequest};
 //!
-//! let calls = Calls::new(Arc::new(MemoryStore::new()));
-//! let policy = calls.policies().parse("gcra 10/s burst 2")?;
-//! let request = CallRequest::new(Operation::Acquire, [ChargeRequest::new(policy, "alice".into())]);
-//! assert!(calls.decide(&request).await?.is_allowed());
+//! let calls = Calls::new(Arc::new(MemoryStore::new())); let policy = calls.policies().parse("gcra
+//! 10/s burst 2")?; let request = CallRequest::new(Operation::Acquire, [ChargeRequest::new(policy,
+//! "alice".into())]); assert!(calls.decide(&request).await?.is_allowed());
 //! assert!(calls.decide(&request).await?.is_allowed());
 //! assert!(calls.decide(&request).await?.is_denied());
 //! # Ok::<(), tidegate_core::Error>(())
@@ -38,7 +37,7 @@ use crate::observe::unreadable::{self, Unreadable};
 pub use policies::{MAX_POLICIES, MAX_POLICY_BYTES, Policies};
 pub use request::{CallRequest, ChargeRequest};
 pub use stats::{CallStats, Outcome};
-pub use verb::{CallOptions, MissingOption, Verb};
+pub use verb::{CallOptions, OptionError, Verb};
 
 /// Returns the messages of an error and its causes, without the kind of the error. The protocols
 /// send the kind separately.
@@ -70,6 +69,11 @@ impl Calls {
     #[must_use]
     pub fn activity(self, source: Source, activity: Option<Arc<Activity>>) -> Self {
         Self { activity: activity.map(|activity| (source, activity)), ..self }
+    }
+
+    /// Returns the store.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
     }
 
     /// Returns the cache of parsed policies.

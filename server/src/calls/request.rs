@@ -4,7 +4,7 @@ use crate::observe::activity::Subject;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use tidegate_core::{
-    Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Verdict,
+    Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Ticket, Verdict,
 };
 
 /// A charge of a [`CallRequest`].
@@ -47,6 +47,7 @@ pub struct CallRequest {
     /// Whether the call is a hold that exceeds the maximum hold of a policy. In this case, the
     /// store receives a peek instead of the hold.
     is_too_large: bool,
+    is_bound: bool,
 }
 
 impl CallRequest {
@@ -64,13 +65,37 @@ impl CallRequest {
                 charges.iter().map(ChargeRequest::as_charge).collect();
             Call::new(operation, &charges).exceeds_max_hold()
         };
-        Self { operation, charges, id: None, is_too_large }
+        Self { operation, charges, id: None, is_too_large, is_bound: false }
     }
 
     /// Sets the id of the call. The store executes a call with this id once: see [`CallId`].
     #[must_use]
     pub fn with_id(self, id: Bytes, ttl: Duration) -> Self {
         Self { id: Some((id, ttl)), ..self }
+    }
+
+    /// Binds the hold to the connection of the client: when the connection closes, the server
+    /// settles the hold.
+    pub(super) fn bound(self) -> Self {
+        Self { is_bound: true, ..self }
+    }
+
+    pub(super) fn is_bound(&self) -> bool {
+        self.is_bound
+    }
+
+    /// Returns the key of the call's hold: the slot key of its first charge, and its id.
+    pub(super) fn hold_key(&self) -> Option<(Vec<u8>, Bytes)> {
+        let charges = self.charges();
+        let (first, (id, _)) = (charges.first()?, self.id.as_ref()?);
+        Some((first.slot_key().to_vec(), id.clone()))
+    }
+
+    /// Returns the ticket of the hold that the call has made.
+    pub(super) fn ticket(&self, decision: &Decision) -> Option<Ticket> {
+        let charges = self.charges();
+        let call = self.with_operation(self.operation, &charges);
+        Ticket::from_decision(decision, call.charges, call.id?)
     }
 
     /// Returns the operation.
@@ -131,7 +156,10 @@ impl CallRequest {
         let taken = |(charge, verdict): (&ChargeRequest, &Verdict)| {
             let is_taken = decision.is_allowed()
                 && !charge.is_check_only
-                && matches!(self.operation, Operation::Acquire | Operation::Hold)
+                && matches!(
+                    self.operation,
+                    Operation::Acquire | Operation::Hold | Operation::HoldInTurn { .. }
+                )
                 && verdict.outcome() == Outcome::Allowed;
             if is_taken { charge.cost } else { 0 }
         };

@@ -29,6 +29,8 @@ pub enum Verb {
     Cancel,
     /// Extends the time of a hold.
     Extend,
+    /// Gives up a place in the queue for slots.
+    Leave,
 }
 
 /// The options that apply to all charges of a call.
@@ -46,12 +48,16 @@ pub struct CallOptions {
     pub is_at_least: bool,
     /// Whether the hold stays open after the settlement.
     pub is_so_far: bool,
+    /// The place of the call in the queue for slots, or 0 for the first call.
+    pub place: Option<u64>,
+    /// Whether the server settles the hold when the connection of the client closes.
+    pub is_bound: bool,
 }
 
-/// An option that is missing in a call.
+/// An option that is missing in a call, or that the call cannot have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum MissingOption {
+pub enum OptionError {
     /// The time of a block.
     BlockSpan,
     /// The cost at which a charge of a hold is settled.
@@ -62,11 +68,15 @@ pub enum MissingOption {
     IdOfTimeToLive,
     /// The time to live of the id.
     TimeToLive,
+    /// The place to give up.
+    Place,
+    /// The call has a minimum, so it cannot have a place.
+    PlaceWithMinimum,
 }
 
 impl Verb {
     /// All verbs, in the order of their declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Acquire,
         Self::Peek,
         Self::Charge,
@@ -77,6 +87,7 @@ impl Verb {
         Self::Settle,
         Self::Cancel,
         Self::Extend,
+        Self::Leave,
     ];
 
     /// Returns the name in lower case.
@@ -93,6 +104,7 @@ impl Verb {
             Self::Settle => "settle",
             Self::Cancel => "cancel",
             Self::Extend => "extend",
+            Self::Leave => "leave",
         }
     }
 
@@ -110,17 +122,23 @@ impl Verb {
         self,
         charges: impl IntoIterator<Item = (ChargeRequest, Option<u64>)>,
         options: CallOptions,
-    ) -> Result<CallRequest, MissingOption> {
-        let CallOptions { min, id, span, is_at_least, is_so_far } = options;
+    ) -> Result<CallRequest, OptionError> {
+        let CallOptions { min, id, span, is_at_least, is_so_far, place, is_bound } = options;
         let operation = match self {
             Self::Acquire => min.map_or(Operation::Acquire, |min| Operation::AcquireUpTo { min }),
-            Self::Hold => min.map_or(Operation::Hold, |min| Operation::HoldUpTo { min }),
+            Self::Hold => match (min, place) {
+                (None, None) => Operation::Hold,
+                (None, Some(place)) => Operation::HoldInTurn { place },
+                (Some(min), None) => Operation::HoldUpTo { min },
+                (Some(_), Some(_)) => return Err(OptionError::PlaceWithMinimum),
+            },
+            Self::Leave => Operation::Leave { place: place.ok_or(OptionError::Place)? },
             Self::Peek => Operation::Peek,
             Self::Charge => Operation::Charge,
             Self::Refund => Operation::Refund,
             Self::Reset => Operation::Reset,
             Self::Block => {
-                let span = span.ok_or(MissingOption::BlockSpan)?;
+                let span = span.ok_or(OptionError::BlockSpan)?;
                 match is_at_least {
                     true => Operation::BlockAtLeast { span },
                     false => Operation::Block { span },
@@ -132,25 +150,26 @@ impl Verb {
         };
         let charges = charges.into_iter().map(|(mut charge, cost)| {
             charge.cost = match (self, cost) {
-                (Self::Cancel, _) => 0,
+                (Self::Cancel | Self::Leave, _) => 0,
                 (Self::Extend, _) => 1,
                 (Self::Settle, None) if charge.is_check_only => 0,
-                (Self::Settle, None) => return Err(MissingOption::Cost),
+                (Self::Settle, None) => return Err(OptionError::Cost),
                 (_, cost) => cost.unwrap_or(1),
             };
             Ok(charge)
         });
         let request = CallRequest::new(operation, charges.collect::<Result<Vec<_>, _>>()?);
+        let request = if is_bound { request.bound() } else { request };
         match (self, id, span) {
             (Self::Block, ..) => Ok(request),
             (_, None, None) if !operation.is_of_hold() => Ok(request),
-            (_, None, None) => Err(MissingOption::Id),
-            (_, None, Some(_)) => Err(MissingOption::IdOfTimeToLive),
+            (_, None, None) => Err(OptionError::Id),
+            (_, None, Some(_)) => Err(OptionError::IdOfTimeToLive),
             // A settlement needs an id, but ignores the time to live.
             (Self::Settle | Self::Cancel, Some(id), _) => {
                 Ok(request.with_id(id, Duration::from_secs(1)))
             }
-            (_, Some(_), None) => Err(MissingOption::TimeToLive),
+            (_, Some(_), None) => Err(OptionError::TimeToLive),
             (_, Some(id), Some(span)) => Ok(request.with_id(id, span)),
         }
     }

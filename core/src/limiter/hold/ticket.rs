@@ -146,6 +146,21 @@ impl fmt::Debug for Ticket {
 }
 
 impl Ticket {
+    /// Creates the ticket of a hold that a program has sent to the store itself, without a limiter.
+    /// Returns `None` if the hold was refused.
+    ///
+    /// The program has received the decision just now. Its [`HoldGuard`](crate::HoldGuard) renews
+    /// the hold immediately, because the time at which the hold was sent is unknown.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn from_decision(
+        decision: &Decision,
+        charges: Charges<'_>,
+        id: CallId<'_>,
+    ) -> Option<Self> {
+        decision.is_allowed().then(|| Self::new(decision, charges, id, Sent::default()))
+    }
+
     fn new(decision: &Decision, charges: Charges<'_>, id: CallId<'_>, sent_at: Sent) -> Self {
         let held = |(index, charge): (usize, Charge<'_>)| {
             let held = held_of(decision, index, &charge).unwrap_or(0);

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::bound::Bound;
 use super::frame::{FrameError, Frames};
 use super::reply::Reply;
 use super::session::{Planned, Session, Shared, Step};
@@ -62,6 +63,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let max_batch = if is_immediate { MAX_IMMEDIATE_BATCH } else { MAX_BATCH };
     let mut session = Session::new(Arc::clone(&shared));
     let mut frames = Frames::default();
+    let mut bound = Bound::new();
     let (mut input, mut output) = (BytesMut::new(), Vec::new());
     // Whether long arguments have arrived since the last read. `input` still keeps their memory. To
     // free this memory, the connection copies `input` before the next read.
@@ -74,7 +76,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         has_grown |= batch.bytes > KEPT_BYTES;
         if !batch.commands.is_empty() {
             begun = None;
-            answer(batch.commands, &shared, &mut output).await;
+            answer(batch.commands, &shared, &mut bound, &mut output).await;
         }
         if is_immediate && is_full && !is_end && output.len() < KEPT_BYTES {
             // `output` keeps the replies. The server sends them together with the replies to the
@@ -207,8 +209,20 @@ fn read_batch(
 }
 
 /// Decides the calls of a batch together, and writes all replies in order.
-async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
+async fn answer(
+    mut commands: Vec<Planned>,
+    shared: &Shared,
+    bound: &mut Bound,
+    output: &mut Vec<u8>,
+) {
     let start = Clock::now();
+    for planned in &mut commands {
+        if let Step::Call(request, _) = &planned.step
+            && let Err(error) = bound.check(request)
+        {
+            planned.step = Step::Reply(Reply::from_error(&error));
+        }
+    }
     let requests: Vec<&CallRequest> = commands
         .iter()
         .filter_map(|planned| match &planned.step {
@@ -231,6 +245,7 @@ async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
             Step::Reply(reply) | Step::End(reply) => (reply, false),
             Step::Call(request, form) => match decisions.next() {
                 Some(Ok(decision)) => {
+                    bound.learn(shared.holder.as_ref(), &request, &decision);
                     (form.reply(&request, &decision), !request.is_admitted(&decision))
                 }
                 Some(Err(error)) => (Reply::from_error(&error), false),

@@ -13,6 +13,7 @@
 //! of a pipeline in batches of the store, and answers the commands in order.
 
 mod arguments;
+mod bound;
 mod connection;
 mod frame;
 mod info;

@@ -11,7 +11,7 @@ use super::arguments::{
 };
 use super::frame::Arguments;
 use super::reply::Reply;
-use crate::calls::{CallOptions, CallRequest, Calls, ChargeRequest, MissingOption, Verb};
+use crate::calls::{CallOptions, CallRequest, Calls, ChargeRequest, OptionError, Verb};
 
 /// A charge of a command. Its cost may be missing.
 struct Part {
@@ -24,7 +24,9 @@ struct Part {
 fn options_of(verb: Verb) -> &'static [&'static str] {
     match verb {
         Verb::Acquire => &["AND", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX"],
-        Verb::Hold => &["AND", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX"],
+        Verb::Hold => {
+            &["AND", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX", "PLACE", "BOUND"]
+        }
         Verb::Peek => &["AND", "TENANT", "COST", "CHECK"],
         Verb::Charge | Verb::Refund => &["AND", "TENANT", "COST", "ID", "EX", "PX"],
         Verb::Block => &["AND", "TENANT", "EX", "PX", "ATLEAST"],
@@ -32,6 +34,7 @@ fn options_of(verb: Verb) -> &'static [&'static str] {
         Verb::Cancel => &["AND", "TENANT", "COST", "CHECK", "ID"],
         Verb::Extend => &["AND", "TENANT", "COST", "CHECK", "ID", "EX", "PX"],
         Verb::Reset => &["AND", "TENANT"],
+        Verb::Leave => &["AND", "TENANT", "COST", "CHECK", "PLACE"],
     }
 }
 
@@ -90,6 +93,7 @@ fn read_options<'a>(
             "CHECK" => (!std::mem::replace(&mut part.charge.is_check_only, true), true),
             "ATLEAST" => (!std::mem::replace(&mut options.is_at_least, true), true),
             "SOFAR" => (!std::mem::replace(&mut options.is_so_far, true), true),
+            "BOUND" => (!std::mem::replace(&mut options.is_bound, true), true),
             _ => (true, false),
         };
         let twice = || format!("{option} is given twice");
@@ -110,6 +114,7 @@ fn read_options<'a>(
                 !std::mem::replace(&mut part.has_tenant, true)
             }
             "MIN" => options.min.replace(number(option, value, 1)?).is_none(),
+            "PLACE" => options.place.replace(number(option, value, 0)?).is_none(),
             "ID" => options.id.replace(value.clone()).is_none(),
             "EX" => options.span.replace(seconds(option, value)?).is_none(),
             _ => options.span.replace(milliseconds(option, value)?).is_none(),
@@ -122,35 +127,43 @@ fn read_options<'a>(
     Ok(rest)
 }
 
-fn missing(option: MissingOption) -> ArgumentError {
+fn missing(option: OptionError) -> ArgumentError {
     let what = match option {
-        MissingOption::BlockSpan => "EX or PX, the time of the block,",
-        MissingOption::Cost => "COST, the actual usage of each charge without CHECK,",
-        MissingOption::Id => "ID",
-        MissingOption::IdOfTimeToLive => "ID, to which EX or PX applies,",
-        MissingOption::TimeToLive => "EX or PX, the time to live of ID,",
+        OptionError::PlaceWithMinimum => return "PLACE cannot be combined with MIN".to_owned(),
+        OptionError::Place => "PLACE, the place to give up,",
+        OptionError::BlockSpan => "EX or PX, the time of the block,",
+        OptionError::Cost => "COST, the actual usage of each charge without CHECK,",
+        OptionError::Id => "ID",
+        OptionError::IdOfTimeToLive => "ID, to which EX or PX applies,",
+        OptionError::TimeToLive => "EX or PX, the time to live of ID,",
     };
     format!("{what} is missing")
 }
 
 /// Returns the reply to a call: 1 if the call was admitted and 0 if not, the milliseconds until a
-/// retry can succeed, and a list for each charge.
+/// retry can succeed, a list for each charge, and a list for the place of a call that waits.
 pub(super) fn reply(request: &CallRequest, decision: &Decision) -> Reply {
     let is_admitted = request.is_admitted(decision);
     let retry = if is_admitted { 0 } else { wait(decision.retry_after()) };
     let mut replies = vec![Reply::Integer(i64::from(is_admitted)), Reply::Integer(retry)];
     let charges = decision.verdicts().iter().zip(request.amounts(decision));
     let unspent = decision.unspent().iter().copied().chain(repeat(None));
-    let charges = charges.zip(unspent).enumerate();
-    replies.extend(charges.map(|(index, ((verdict, amount), unspent))| {
+    let fences = decision.fences().iter().copied().chain(repeat(None));
+    let charges = charges.zip(unspent.zip(fences)).enumerate();
+    replies.extend(charges.map(|(index, ((verdict, amount), (unspent, fence)))| {
         let out_of_reach = decision.is_out_of_reach(index).then_some(1);
-        charge(verdict, amount, unspent.or(out_of_reach))
+        charge(verdict, amount, unspent.or(fence).or(out_of_reach))
+    }));
+    replies.extend(decision.place().map(|place| {
+        let numbers =
+            [place.number, place.ahead.into()].map(|number| Reply::Integer(integer(number)));
+        Reply::List([Reply::text("place")].into_iter().chain(numbers).collect())
     }));
     Reply::List(replies)
 }
 
 /// Returns the list for one charge. `last` is an additional element: the unspent amount after a
-/// peek, or 1 if a settlement did not find its hold in a log.
+/// peek, the fence of a hold with slots, or 1 if a settlement did not find its hold in a log.
 fn charge(verdict: &Verdict, amount: u64, last: Option<u64>) -> Reply {
     let mut elements = vec![
         Reply::text(verdict.outcome().as_str()),

@@ -57,7 +57,7 @@ const fn spec(name: &'static str, kind: Kind, arity: i64, summary: &'static str)
 }
 
 /// The table of commands. Frequent commands are first, because the search is linear.
-pub(super) static COMMANDS: [Spec; 28] = [
+pub(super) static COMMANDS: [Spec; 29] = [
     spec("cl.throttle", Kind::Throttle(Style::RedisCell), -5, "Limits a key, as redis-cell does"),
     spec("throttle", Kind::Throttle(Style::Throttlecrab), -5, "Limits a key, as throttlecrab does"),
     spec("tg.acquire", Kind::Own(Verb::Acquire), -3, "Charges all policies or none"),
@@ -70,6 +70,7 @@ pub(super) static COMMANDS: [Spec; 28] = [
     spec("tg.settle", Kind::Own(Verb::Settle), -7, "Settles a hold at the amount that was used"),
     spec("tg.cancel", Kind::Own(Verb::Cancel), -5, "Settles a hold at zero"),
     spec("tg.extend", Kind::Own(Verb::Extend), -7, "Extends the time of a hold"),
+    spec("tg.leave", Kind::Own(Verb::Leave), -5, "Gives up a place in the queue for slots"),
     spec("ping", Kind::Ping, -1, "Answers PONG, or its argument"),
     spec("echo", Kind::Echo, 2, "Answers its argument"),
     spec("hello", Kind::Hello, -1, "Chooses the protocol, and logs in"),

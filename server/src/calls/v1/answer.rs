@@ -31,6 +31,8 @@ struct Charge<'a> {
     amount: u64,
     /// The unspent amount of the open holds of the state, if the store reports it.
     unspent: Option<u64>,
+    /// The fence of a hold with slots.
+    fence: Option<u64>,
     /// Whether a settlement refunded nothing because the log no longer contains the record of the
     /// hold.
     is_out_of_reach: bool,
@@ -41,12 +43,14 @@ impl Answer<'_> {
         let call = &self.request.call;
         let verdicts = self.decision.verdicts().iter().zip(call.amounts(self.decision));
         let unspent = self.decision.unspent().iter().copied().chain(repeat(None));
-        let charges = call.policies().zip(verdicts).zip(unspent);
-        charges.enumerate().map(|(index, ((policy, (verdict, amount)), unspent))| Charge {
+        let fences = self.decision.fences().iter().copied().chain(repeat(None));
+        let charges = call.policies().zip(verdicts).zip(unspent.zip(fences));
+        charges.enumerate().map(|(index, ((policy, (verdict, amount)), (unspent, fence)))| Charge {
             policy: policy.name(),
             verdict,
             amount,
             unspent,
+            fence,
             is_out_of_reach: self.decision.is_out_of_reach(index),
         })
     }
@@ -58,6 +62,10 @@ impl Serialize for Answer<'_> {
         fields.serialize_entry("allowed", &self.is_allowed)?;
         if let Some(degraded) = self.decision.degraded() {
             fields.serialize_entry("degraded", degraded.answer.as_str())?;
+        }
+        if let Some(place) = self.decision.place() {
+            let place = json!({"number": place.number, "ahead": place.ahead});
+            fields.serialize_entry("place", &place)?;
         }
         if self.request.has_list {
             let is_free = self.is_allowed.then_some(Duration::ZERO);
@@ -73,7 +81,7 @@ impl Serialize for Answer<'_> {
 
 impl Charge<'_> {
     fn write<M: SerializeMap>(&self, fields: &mut M) -> Result<(), M::Error> {
-        let Self { policy, verdict, amount, unspent, is_out_of_reach } = self;
+        let Self { policy, verdict, amount, unspent, fence, is_out_of_reach } = self;
         fields.serialize_entry("policy", policy)?;
         fields.serialize_entry("outcome", verdict.outcome().as_str())?;
         fields.serialize_entry("limit", &verdict.limit())?;
@@ -83,6 +91,9 @@ impl Charge<'_> {
         fields.serialize_entry("amount", amount)?;
         if let Some(unspent) = unspent {
             fields.serialize_entry("unspent", unspent)?;
+        }
+        if let Some(fence) = fence {
+            fields.serialize_entry("fence", fence)?;
         }
         match is_out_of_reach {
             true => fields.serialize_entry("out_of_reach", &true),

@@ -17,6 +17,7 @@ pub(super) enum Field {
     BlockMs,
     AtLeast,
     SoFar,
+    Place,
 }
 
 /// The fields that a charge can have with every verb. [`charge_fields`] adds the fields that depend
@@ -41,6 +42,7 @@ impl Field {
             Self::BlockMs => "block_ms",
             Self::AtLeast => "at_least",
             Self::SoFar => "so_far",
+            Self::Place => "place",
         }
     }
 }
@@ -48,9 +50,8 @@ impl Field {
 /// Returns the fields that a charge can have in a call with this verb.
 pub(super) fn charge_fields(verb: Verb) -> impl Iterator<Item = Field> {
     let more: &[Field] = match verb {
-        Verb::Acquire | Verb::Peek | Verb::Hold | Verb::Settle | Verb::Cancel | Verb::Extend => {
-            &[Field::Cost, Field::Check]
-        }
+        Verb::Acquire | Verb::Peek | Verb::Hold => &[Field::Cost, Field::Check],
+        Verb::Settle | Verb::Cancel | Verb::Extend | Verb::Leave => &[Field::Cost, Field::Check],
         Verb::Charge | Verb::Refund => &[Field::Cost],
         Verb::Block | Verb::Reset => &[],
     };
@@ -60,7 +61,9 @@ pub(super) fn charge_fields(verb: Verb) -> impl Iterator<Item = Field> {
 /// Returns the fields of a call with this verb that apply to the whole call, not to one charge.
 pub(super) fn call_fields(verb: Verb) -> impl Iterator<Item = Field> {
     let fields: &[Field] = match verb {
-        Verb::Acquire | Verb::Hold => &[Field::Min, Field::Id, Field::TtlMs],
+        Verb::Acquire => &[Field::Min, Field::Id, Field::TtlMs],
+        Verb::Hold => &[Field::Min, Field::Id, Field::TtlMs, Field::Place],
+        Verb::Leave => &[Field::Place],
         Verb::Peek | Verb::Reset => &[],
         Verb::Charge | Verb::Refund | Verb::Extend => &[Field::Id, Field::TtlMs],
         Verb::Block => &[Field::BlockMs, Field::AtLeast],

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tidegate_core::{Error, ErrorKind, MAX_CHARGES};
 
 use super::fields::{self, Field};
-use crate::calls::{CallOptions, CallRequest, Calls, ChargeRequest, MissingOption, Verb};
+use crate::calls::{CallOptions, CallRequest, Calls, ChargeRequest, OptionError, Verb};
 use crate::net::text::shown;
 use crate::net::tree::Tree;
 
@@ -79,6 +79,7 @@ pub(super) fn read(verb: Verb, body: &[u8], calls: &Calls) -> Result<Request, No
             }
             Field::AtLeast => options.is_at_least = boolean(&name, value)?,
             Field::SoFar => options.is_so_far = boolean(&name, value)?,
+            Field::Place => options.place = Some(number(&name, value, 0)?),
             _ => {
                 single.set(field, &name, value)?;
                 first_of_charge.get_or_insert(name);
@@ -96,7 +97,10 @@ pub(super) fn read(verb: Verb, body: &[u8], calls: &Calls) -> Result<Request, No
         }
         (None, _) => vec![single.charge("", calls)?],
     };
-    let call = verb.call(charges, options).map_err(|option| missing(&name_of(option)))?;
+    let call = verb.call(charges, options).map_err(|option| match option {
+        OptionError::PlaceWithMinimum => invalid("place cannot be combined with min".to_owned()),
+        option => missing(&name_of(option)),
+    })?;
     Ok(Request { call, has_list })
 }
 
@@ -217,13 +221,14 @@ fn number(name: &str, value: Tree, min: u64) -> Result<u64, Error> {
     }
 }
 
-fn name_of(option: MissingOption) -> String {
+fn name_of(option: OptionError) -> String {
     match option {
-        MissingOption::BlockSpan => "block_ms",
-        MissingOption::Cost => "cost, the actual usage of each charge without `check`,",
-        MissingOption::Id => "id",
-        MissingOption::IdOfTimeToLive => "id, to which ttl_ms applies,",
-        MissingOption::TimeToLive => "ttl_ms, the time to live of id,",
+        OptionError::BlockSpan => "block_ms",
+        OptionError::Cost => "cost, the actual usage of each charge without `check`,",
+        OptionError::Id => "id",
+        OptionError::IdOfTimeToLive => "id, to which ttl_ms applies,",
+        OptionError::TimeToLive => "ttl_ms, the time to live of id,",
+        OptionError::Place | OptionError::PlaceWithMinimum => "place",
     }
     .to_owned()
 }

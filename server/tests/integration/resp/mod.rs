@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{ManualClock, Store, Timestamp};
+use tidegate_core::{Clock, ManualClock, Store, Timestamp};
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
 use tidegate_server::calls::resp::{RespSettings, serve};
@@ -71,6 +71,10 @@ impl Server {
         // The server can answer and close the connection before it has read all bytes.
         let _ = stream.write_all(bytes).await;
         rest(&mut stream).await
+    }
+
+    fn now_micros(&self) -> u64 {
+        self.clock.now().as_micros()
     }
 
     fn advance(&self, millis: u64) {

@@ -1,5 +1,9 @@
 //! Tidegate's own commands.
 
+use tidegate_core::{Operation, TokioClock};
+use tidegate_server::calls::resp::serve_stream;
+use tidegate_server::calls::{CallRequest, ChargeRequest};
+
 use super::*;
 
 #[tokio::test]
@@ -105,7 +109,9 @@ async fn a_hold_takes_slots_and_its_end_frees_them() {
     let client = &mut server.client().await;
     let slots = "slots: concurrent 1 lease 30s";
     let hold = |id| ["TG.HOLD", "alice", slots, "ID", id, "EX", "60"];
-    assert_eq!(call(client, &hold("a")).await, "[1 0 [allowed 1 0 0 30000 1]]");
+    // The last number is the fence, which is the time of the grant in microseconds.
+    let granted = format!("[1 0 [allowed 1 0 0 30000 1 {}]]", server.now_micros());
+    assert_eq!(call(client, &hold("a")).await, granted);
     assert_eq!(call(client, &hold("b")).await, "[0 -1 [denied 1 0 -1 30000 0]]");
     server.advance(20_000);
     let extend = ["TG.EXTEND", "alice", slots, "ID", "a", "EX", "60"];
@@ -114,9 +120,87 @@ async fn a_hold_takes_slots_and_its_end_frees_them() {
     assert_eq!(call(client, &hold("b")).await, "[0 -1 [denied 1 0 -1 30000 0]]");
     let cancel = ["TG.CANCEL", "alice", slots, "ID", "a"];
     assert_eq!(call(client, &cancel).await, "[1 0 [allowed 1 1 0 0 1]]");
-    assert_eq!(call(client, &hold("b")).await, "[1 0 [allowed 1 0 0 30000 1]]");
+    let granted = format!("[1 0 [allowed 1 0 0 30000 1 {}]]", server.now_micros());
+    assert_eq!(call(client, &hold("b")).await, granted);
     let acquire = call(client, &["TG.ACQUIRE", "alice", slots]).await;
     assert!(acquire.contains("only a hold takes slots"), "{acquire}");
+}
+
+#[tokio::test]
+async fn a_client_waits_for_slots_with_its_place() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let slots = "slots: concurrent 1 lease 30s";
+    let hold = async |client: &mut _, id: &str, place: &str| {
+        call(client, &["TG.HOLD", "alice", slots, "ID", id, "EX", "60", "PLACE", place]).await
+    };
+    assert!(hold(client, "a", "0").await.starts_with("[1 0 "));
+    let place = (server.now_micros() + 1).to_string();
+    let waits = format!("[0 -1 [denied 1 0 -1 30000 0] [place {place} 0]]");
+    assert_eq!(hold(client, "b", "0").await, waits);
+    assert_eq!(hold(client, "b", &place).await, waits);
+    call(client, &["TG.CANCEL", "alice", slots, "ID", "a"]).await;
+    let other = call(client, &["TG.HOLD", "alice", slots, "ID", "c", "EX", "60"]).await;
+    assert_eq!(other, "[0 -1 [denied 1 1 -1 0 0]]");
+    let leave = ["TG.LEAVE", "alice", slots, "PLACE", &place];
+    assert_eq!(call(client, &leave).await, "[1 0 [allowed 1 1 0 0 0]]");
+    assert!(hold(client, "c", "0").await.starts_with("[1 0 "));
+    for (command, message) in [
+        (&["TG.LEAVE", "alice", slots][..], "wrong number of arguments"),
+        (&["TG.LEAVE", "alice", slots, "COST", "1"], "PLACE, the place to give up, is missing"),
+        (
+            &["TG.HOLD", "a", slots, "ID", "x", "EX", "9", "MIN", "1", "PLACE", "0"],
+            "PLACE cannot be combined with MIN",
+        ),
+    ] {
+        let answer = call(client, command).await;
+        assert!(answer.contains(message), "{answer}");
+    }
+}
+
+/// The slots of a client are free when its connection closes, even if the client has crashed. While
+/// the connection is open, the server renews them.
+#[tokio::test(start_paused = true)]
+async fn a_bound_hold_ends_with_its_connection() {
+    let store = Arc::new(MemoryStore::builder().clock(TokioClock::new()).build());
+    let calls = Arc::new(Calls::new(store));
+    let (mut client, server) = tokio::io::duplex(4_096);
+    let served = tokio::spawn(serve_stream(server, Arc::clone(&calls), RespSettings::default()));
+    let slots = "slots: concurrent 3 lease 30s";
+    let mut send = async |command: String| {
+        client.write_all(command.as_bytes()).await.unwrap();
+        let mut reply = [0; 512];
+        let size = client.read(&mut reply).await.unwrap();
+        assert!(reply.starts_with(b"*4\r\n:1\r\n") && size < 512, "{:?}", reply.escape_ascii());
+    };
+    for (id, option) in [("a", "BOUND"), ("b", "BOUND"), ("c", "")] {
+        let tokens = "AND alice 'tokens: fixed-window 100/1d' COST 10";
+        send(format!("TG.HOLD alice '{slots}' ID {id} EX 600 {option} {tokens}\r\n")).await;
+    }
+    let peek = async || {
+        let charges = [slots, "tokens: fixed-window 100/1d"].map(|policy| {
+            let policy = calls.policies().parse(policy).unwrap();
+            let mut charge = ChargeRequest::new(policy, "alice".into());
+            charge.cost = 0;
+            charge
+        });
+        let decision = calls.decide(&CallRequest::new(Operation::Peek, charges)).await.unwrap();
+        [0, 1].map(|index| decision.verdicts()[index].remaining())
+    };
+    assert_eq!(peek().await, [0, 70]);
+    let tokens = "AND alice 'tokens: fixed-window 100/1d'";
+    send(format!("TG.CANCEL alice '{slots}' ID b {tokens}\r\n")).await;
+    assert_eq!(peek().await, [1, 80]);
+    for _ in 0..30 {
+        // The server renews the hold `a`, and `c` lapses.
+        tokio::time::sleep(Duration::from_secs(15)).await;
+    }
+    assert_eq!(peek().await, [2, 80]);
+    drop(client);
+    served.await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    // The slots are free. The estimate stays charged, because the client did not settle it.
+    assert_eq!(peek().await, [3, 80]);
 }
 
 #[tokio::test]

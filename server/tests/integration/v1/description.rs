@@ -98,7 +98,7 @@ fn sample(field: &str) -> Value {
     match field {
         "policy" => json!("gcra 1/s"),
         "subject_base64" | "tenant_base64" => json!("/w=="),
-        "cost" | "min" | "ttl_ms" | "block_ms" => json!(1),
+        "cost" | "min" | "ttl_ms" | "block_ms" | "place" => json!(1),
         "check" | "at_least" | "so_far" => json!(false),
         "charges" => json!([{"policy": "gcra 1/s", "subject": "a"}]),
         _ => json!("x"),
@@ -188,13 +188,15 @@ async fn each_status_of_a_call_occurs() {
         assert_eq!(server.ask("hold", hold("lapsed")).await.0, 200);
         server.advance(1_500);
         assert_eq!(server.ask("hold", hold("settled")).await.0, 200);
-        let settle = with(json!({"cost": 1, "id": format!("settled {name}")}));
+        // A settlement gives no cost for slots.
+        let cost = u64::from(verb != Verb::Leave);
+        let settle = with(json!({"cost": cost, "id": format!("settled {name}")}));
         assert_eq!(server.ask("settle", settle).await.0, 200);
         let body = example.to_string();
         let with_id = |id: &str| {
             let mut body = example.clone();
             body["id"] = json!(format!("{id} {name}"));
-            if verb != Verb::Settle && verb != Verb::Cancel {
+            if !matches!(verb, Verb::Settle | Verb::Cancel | Verb::Leave) {
                 body["ttl_ms"] = json!(1000);
             }
             body.to_string()
