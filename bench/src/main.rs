@@ -22,6 +22,7 @@ mod replay;
 mod sample;
 mod server;
 mod simulate;
+mod slots;
 mod throughput;
 
 use std::error::Error;
@@ -68,6 +69,11 @@ enum Command {
     ///
     /// The benchmark starts its own server, like `redis`.
     Holds(holds::Options),
+    /// Measure slots on one Redis, with few and with many holders of one subject, next to common
+    /// scripts.
+    ///
+    /// The benchmark starts its own server, like `redis`.
+    Slots(slots::Options),
     /// Measure clusters of one, two and three nodes, with many tenants and with one busy tenant in
     /// shards.
     ///
@@ -128,6 +134,7 @@ fn run_all() -> Outcome<bool> {
         "redis",
         "throughput",
         "holds",
+        "slots",
         "cluster",
         "denied",
         "simulate",
@@ -155,6 +162,7 @@ fn run(command: Command) -> Outcome<bool> {
         Command::Redis(options) => redis::run(&options),
         Command::Throughput(options) => throughput::run(&options),
         Command::Holds(options) => holds::run(&options),
+        Command::Slots(options) => slots::run(&options).map(|()| true),
         Command::Cluster(options) => cluster::run(&options).map(|()| true),
         Command::Denied(options) => denied::run(&options),
         Command::Http(options) => http::run(&options).map(|()| true),

@@ -89,6 +89,12 @@ fn the_benchmark_of_holds_measures_each_algorithm_and_judges_both_ratios() {
 }
 
 #[test]
+fn the_benchmark_of_slots_measures_each_way_for_each_number_of_holders() {
+    let report = report_of(&["slots", "--rounds", "1", "--calls", "100", "--holders", "5,50"]);
+    assert_eq!(report.lines().filter(|line| line.contains("| × ")).count(), 12, "{report}");
+}
+
+#[test]
 fn the_simulation_has_a_row_for_each_number_of_nodes() {
     let tiny = ["simulate", "--nodes", "1,8", "--rate", "2000", "--limit", "2000", "--kills", "1"];
     let report = report_of(&tiny);

@@ -8,7 +8,9 @@ use clap::{Args, Parser, Subcommand};
 
 #[cfg(feature = "redis")]
 use crate::redis_commands;
-use tidegate::replay::{Backend, LeaseSpan, Leasing, Pace, Settling, without_login};
+use tidegate::replay::{
+    Backend, LeaseSpan, Leasing, Pace, Settling, Slots, is_of_slots, without_login,
+};
 use tidegate::suggest::Share;
 use tidegate::trace::{self, By, Cost, Format, Order, Pattern, TimeUnit};
 use tidegate_core::Policy;
@@ -102,6 +104,23 @@ pub(crate) struct Replay {
     /// Share of the requests whose late cost a learned estimate covers.
     #[arg(long, value_name = "SHARE", default_value = "9/10", requires = "late_cost")]
     pub(crate) cover: tidegate_core::Share,
+
+    /// Field with the duration of a request, for policies of slots (`concurrent 10 lease 30s`). A
+    /// request takes its slots when it begins, and frees them after its duration. The time of a
+    /// record must be the time at which the request begins. This replay is always in memory.
+    #[arg(long, value_name = "FIELD", conflicts_with = "late_cost")]
+    pub(crate) duration: Option<String>,
+
+    /// Unit of the durations: `s`, `ms`, `us` or `ns`. They can have a fraction.
+    #[arg(
+        long,
+        value_name = "UNIT",
+        value_enum,
+        default_value = "ms",
+        requires = "duration",
+        hide_possible_values = true
+    )]
+    pub(crate) duration_unit: TimeUnit,
 
     /// Also replay on several nodes that share one store and admit busy subjects from leases
     /// (`.leased(..)`). The report shows the requests that the nodes deny too early, and the number
@@ -222,20 +241,15 @@ Policies:
   sliding-counter 100/1m
   token-bucket 10/1s [burst 100] [by-interval]
   gcra 10/1s [burst 100]
+  concurrent 10 lease 30s (with --duration)
 Each policy can begin with a name (`login: sliding-log 5/15m`). It can end with `block 15m`, which blocks a subject for \
 that long after a refusal, and with `shards 8 [by-subject | whole]`, which spreads the policy over that many slots of a \
 cluster. Times are written as 250ms, 90s, 1m, 1h30m or 7d.";
 
-/// Parses a policy. Slots are an error. The error is formatted with `{:#}`, which also shows the
-/// position of the mistake in the text.
+/// Parses a policy. The error is formatted with `{:#}`, which also shows the position of the mistake
+/// in the text.
 pub(crate) fn policy(text: &str) -> Result<Policy, String> {
-    let policy: Policy = text.parse().map_err(|error| format!("{error:#}"))?;
-    if policy.is_concurrent() {
-        return Err(format!(
-            "`{policy}` limits requests at a time; a log does not tell how long they took"
-        ));
-    }
-    Ok(policy)
+    text.parse().map_err(|error| format!("{error:#}"))
 }
 
 /// The names of the fields whose sum is the late cost: the part of the cost that is known only when
@@ -261,8 +275,29 @@ fn span(text: &str) -> Result<Duration, String> {
 impl Replay {
     /// Returns the policies to replay against.
     pub(crate) fn policies(&self) -> Result<Vec<Policy>, String> {
+        let slots = self.policy.iter().find(|policy| is_of_slots(policy));
+        match (slots, &self.duration) {
+            (Some(policy), None) => {
+                return Err(format!(
+                    "`{policy}` limits requests at a time, so it needs --duration, the field with the duration of \
+                     a request"
+                ));
+            }
+            (None, Some(_)) => {
+                return Err(
+                    "--duration needs a policy of slots, such as `concurrent 10 lease 30s`"
+                        .to_owned(),
+                );
+            }
+            _ => {}
+        }
+        let rates = self.policy.iter().filter(|policy| !is_of_slots(policy));
+        let rates: Vec<Policy> = rates.cloned().collect();
+        if rates.is_empty() && slots.is_some() && self.decisions.is_some() {
+            return Err("--decisions needs a policy that is not of slots".to_owned());
+        }
         if !self.policy.is_empty() {
-            return Ok(self.policy.clone());
+            return Ok(rates);
         }
         let limit = &self.limit;
         let parse = |text: String| {
@@ -299,6 +334,19 @@ impl Replay {
     /// Returns the names of the fields in `--late-cost`, or an empty list if the option is not set.
     pub(crate) fn late_cost(&self) -> Vec<String> {
         self.late_cost.as_ref().map_or_else(Vec::new, |fields| fields.0.clone())
+    }
+
+    /// Returns the field with the durations.
+    pub(crate) fn duration(&self) -> Option<trace::Duration> {
+        let field = self.duration.clone()?;
+        Some(trace::Duration { field, unit: self.duration_unit })
+    }
+
+    /// Returns the settings of the replay against slots, or `None` without `--duration`.
+    pub(crate) fn slots(&self) -> Option<Slots> {
+        let duration_of = self.duration.clone()?;
+        let policies = self.policy.iter().filter(|policy| is_of_slots(policy)).cloned().collect();
+        Some(Slots { policies, duration_of })
     }
 
     /// Returns the settings of the replay with late costs, or `None` if `--late-cost` is not set.
@@ -340,8 +388,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_of_slots_is_an_error_with_a_reason() {
-        assert!(policy("slots: concurrent 10 lease 30s").unwrap_err().contains("at a time"));
-        assert!(policy("api: fixed-window 10/1m").is_ok());
+    fn slots_and_durations_need_each_other() {
+        let policies = |options: &[&str]| {
+            let args = ["tidegate", "replay", "log"].iter().chain(options);
+            let Ok(Cli { command: Command::Replay(replay) }) = Cli::try_parse_from(args) else {
+                panic!("{options:?}")
+            };
+            replay.policies()
+        };
+        let slots = ["-p", "concurrent 10 lease 30s"];
+        assert!(policies(&slots).unwrap_err().contains("--duration"));
+        assert!(policies(&["--duration", "took"]).unwrap_err().contains("concurrent"));
+        let duration = ["--duration", "took"];
+        assert!(policies(&[slots, duration].concat()).unwrap().is_empty());
+        let file = ["--decisions", "file"];
+        assert!(policies(&[slots, duration, file].concat()).unwrap_err().contains("--decisions"));
+        let both = policies(&[slots, duration, file, ["-p", "gcra 1/s"]].concat()).unwrap();
+        assert_eq!(both.len(), 1);
     }
 }

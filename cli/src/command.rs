@@ -63,6 +63,7 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
         by: args.subject(),
         cost: args.cost.clone(),
         late_cost: args.late_cost(),
+        duration: args.duration(),
         time: args.time.clone(),
         time_unit: args.time_unit,
         format: args.format,
@@ -79,7 +80,8 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
         show(&bar, progress);
     });
     let replay = replay.map_err(|error| Failure::Usage(format!("{error:#}")))?;
-    let mut replay = replay.settling(args.settling()).leased(args.leasing());
+    let replay = replay.settling(args.settling()).slots(args.slots());
+    let mut replay = replay.leased(args.leasing());
     let mut inputs: Vec<Input> = args.files.iter().map(|path| Input::from_arg(path)).collect();
     if let Some(stop) = &stop {
         replay = replay.until(stop);
@@ -146,11 +148,13 @@ fn show_results<P: FnMut(Progress)>(
     report_malformed(summary);
     report_left_out(args, summary);
     let settling = replay.settlings(summary);
+    let slots = replay.slots_report(summary);
     let report = Report {
         source: source(args, summary, replay.cost()),
         policies: replay.policies(summary),
         suggestions: replay.suggestions(),
         settling: settling.map_err(|error| Failure::Input(with_causes(&error)))?,
+        slots: slots.map_err(|error| Failure::Input(with_causes(&error)))?,
         leased: replay.leases(),
     };
     if let Some(path) = &args.decisions {

@@ -28,6 +28,19 @@ impl Command {
     }
 }
 
+/// Parses a policy that is not of slots. The memory of slots depends on the number of their holders,
+/// which a plan does not know.
+fn rate(text: &str) -> Result<Policy, String> {
+    let policy = policy(text)?;
+    if policy.is_concurrent() {
+        return Err(format!(
+            "`{policy}` limits requests at a time; its memory depends on the number of its holders, which a plan does \
+             not know"
+        ));
+    }
+    Ok(policy)
+}
+
 /// Calculate the memory, nodes and CPU that a number of subjects takes in Redis.
 ///
 /// The command computes these numbers from measurements on one machine, which docs/scale.md
@@ -41,7 +54,7 @@ pub(crate) struct Plan {
     subjects: u64,
 
     /// Policy that each request is charged to. The option can be repeated.
-    #[arg(short, long, required = true, value_name = "POLICY", value_parser = policy)]
+    #[arg(short, long, required = true, value_name = "POLICY", value_parser = rate)]
     policy: Vec<Policy>,
 
     /// Rate of the requests of all subjects together, such as `500k/s`, `20M/m` or `100/h`.

@@ -12,6 +12,7 @@ mod policy_run;
 #[cfg_attr(not(feature = "redis"), path = "no_server.rs")]
 mod server;
 mod settling;
+mod slots;
 mod stores;
 mod tally;
 mod timeline;
@@ -25,10 +26,11 @@ pub use error::Error;
 pub use leased::{LeaseSpan, Leasing};
 pub use policy_run::PolicyRun;
 pub use settling::{Pace, Settling};
+pub use slots::{Slots, is_of_slots};
 
 use self::stores::Stores;
 use self::touched_subjects::TouchedSubjects;
-use crate::report::{LeasedReport, PolicyReport, SettlingReport, Suggestion};
+use crate::report::{LeasedReport, PolicyReport, SettlingReport, SlotsReport, Suggestion};
 use crate::suggest::{Meters, Share};
 use crate::trace::{Progress, Record, Sink, Stop, Subjects, Summary};
 use tidegate_core::ErrorKind::Unavailable;
@@ -55,6 +57,8 @@ pub struct Replay<P> {
     /// The settings of late costs, and all records, because `settlings` replays them again at the
     /// end.
     settling: Option<(Settling, Vec<Record>)>,
+    /// The policies of slots, and all records, as for `settling`.
+    slots: Option<(Slots, Vec<Record>)>,
     leasing: Option<Leasing>,
     cost: u64,
     /// Whether the replay may have written to a server.
@@ -92,6 +96,7 @@ impl<P: FnMut(Progress)> Replay<P> {
             touched,
             suggest,
             settling: None,
+            slots: None,
             leasing: None,
             cost: 0,
             may_have_written: false,
@@ -112,6 +117,14 @@ impl<P: FnMut(Progress)> Replay<P> {
     #[must_use]
     pub fn settling(self, settling: Option<Settling>) -> Self {
         Self { settling: settling.map(|settling| (settling, Vec::new())), ..self }
+    }
+
+    /// Returns this replay with policies of slots, if there are any. The late cost of a record is
+    /// then the duration of its request in milliseconds. This part of the replay is always in
+    /// memory, and takes 24 bytes per record.
+    #[must_use]
+    pub fn slots(self, slots: Option<Slots>) -> Self {
+        Self { slots: slots.map(|slots| (slots, Vec::new())), ..self }
     }
 
     /// Returns this replay with leases. For each policy, the replay also simulates, in memory,
@@ -188,6 +201,16 @@ impl<P: FnMut(Progress)> Replay<P> {
         settling.report(&policies, records, &summary.subjects).map(Some)
     }
 
+    /// Returns the report about slots, or `None` if this replay has no policies of slots.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the store fails.
+    pub fn slots_report(&self, summary: &Summary) -> Result<Option<SlotsReport>, Error> {
+        let Some((slots, records)) = &self.slots else { return Ok(None) };
+        slots.report(records, &summary.subjects).map(Some)
+    }
+
     /// Ends the leases and returns their report, or `None` if this replay has no leases.
     #[must_use]
     pub fn leases(&self) -> Option<LeasedReport> {
@@ -262,6 +285,9 @@ impl<P: FnMut(Progress)> Sink for Replay<P> {
         if let Some((_, records)) = &mut self.settling {
             records.push(record);
         }
+        if let Some((_, records)) = &mut self.slots {
+            records.push(record);
+        }
         Ok(())
     }
 
@@ -272,6 +298,9 @@ impl<P: FnMut(Progress)> Sink for Replay<P> {
             meters.clear();
         }
         if let Some((_, records)) = &mut self.settling {
+            records.clear();
+        }
+        if let Some((_, records)) = &mut self.slots {
             records.clear();
         }
     }

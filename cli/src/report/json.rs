@@ -31,6 +31,13 @@
 //!       "fill": {"start_us": 1762128000000000, "step_us": 5000000, "used": [410, 0], "idle": [300, 0]}
 //!     }]
 //!   },
+//!   "slots": {
+//!     "duration_of": "request_time", "peak_wanted": 12,
+//!     "runs": [{
+//!       "policy": "concurrent 10 lease 30s", "limit": 10,
+//!       "admitted": 6, "denied": 3, "subjects_denied": 1, "peak": 10
+//!     }]
+//!   },
 //!   "leased": {
 //!     "nodes": 8, "seed": null, "span": "1s", "share": "1/200", "hot_after": 32, "sliding": false,
 //!     "runs": [{
@@ -54,6 +61,8 @@
 //!   `asked` is the share that was given to `--suggest`.
 //! * `settling` exists if `--late-cost` is set. `way` is `check`, `fixed` or `learned`.
 //!   `idle_cost_s` is in units of cost times seconds, and `idle_cost` is the average over time.
+//! * `slots` exists if there are policies of slots. `peak_wanted` and `peak` are numbers of slots of
+//!   one subject.
 //! * `leased` exists if `--leased` is set. `seed` is `null` if the nodes get the requests in turn.
 //!   `denied_too_early` counts requests that are denied with leases and admitted without leases.
 //!   `admitted_instead` counts requests that are admitted with leases and denied without leases. So

@@ -15,6 +15,7 @@ pub mod json;
 mod leased;
 pub mod number;
 mod settling;
+mod slots;
 pub mod table;
 pub mod time;
 
@@ -22,6 +23,7 @@ use serde::Serialize;
 
 pub use leased::{LeasedReport, LeasedRun, Spread};
 pub use settling::{Fill, SettlingReport, SettlingRun, Way};
+pub use slots::{SlotsReport, SlotsRun};
 pub use time::wait_text;
 
 /// The result of a replay.
@@ -36,6 +38,9 @@ pub struct Report {
     /// The report about late costs, if there are late costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settling: Option<SettlingReport>,
+    /// The report about slots, if there are policies of slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<SlotsReport>,
     /// The report about leases, if `--leased` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leased: Option<LeasedReport>,

@@ -77,7 +77,7 @@ pub use error::{Error, ErrorKind};
 pub use formats::Envelope;
 pub use input::{Input, Stop};
 pub use malformed::{MalformedLine, shown};
-pub use options::{BadOption, By, Cost, Format, Options, Order, Pattern, TimeUnit};
+pub use options::{BadOption, By, Cost, Duration, Format, Options, Order, Pattern, TimeUnit};
 pub use read::replay_in_order;
 pub use record::{FileSummary, Progress, Record, Sink, Summary};
 pub use subjects::Subjects;

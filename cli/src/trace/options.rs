@@ -30,6 +30,9 @@ pub struct Options {
     /// request ends. If there are such fields and `cost` is not set, the other part of the cost is
     /// 0.
     pub late_cost: Vec<String>,
+    /// The field with the duration of a request. The late cost of a record is then the duration in
+    /// milliseconds, rounded down, and is no part of the cost.
+    pub duration: Option<Duration>,
     /// The field with the time. By default, it is the first field that has a usual name of a time
     /// field.
     pub time: Option<String>,
@@ -42,6 +45,15 @@ pub struct Options {
     pub pattern: Option<Pattern>,
     /// Whether the first malformed line is an error.
     pub strict: bool,
+}
+
+/// The field with the duration of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Duration {
+    /// The name of the field.
+    pub field: String,
+    /// The unit of its values, which can have a fraction.
+    pub unit: TimeUnit,
 }
 
 /// The subject of a request.

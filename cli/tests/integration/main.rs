@@ -11,6 +11,7 @@ mod program;
 mod report_suite;
 mod scripts;
 mod settling;
+mod slots;
 mod store_on_cluster;
 mod store_on_redis;
 mod trace_reading;

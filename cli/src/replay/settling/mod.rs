@@ -21,6 +21,8 @@ mod run;
 
 pub use pace::Pace;
 
+pub(super) use self::run::ready;
+
 use self::run::Run;
 use super::Error;
 use crate::report::{SettlingReport, Way};

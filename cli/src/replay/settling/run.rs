@@ -227,7 +227,7 @@ impl<'a> Run<'a> {
 }
 
 /// Returns the answer of a store in memory, which is available immediately.
-fn ready<T>(
+pub(in crate::replay) fn ready<T>(
     answer: impl Future<Output = Result<T, tidegate_core::Error>>,
 ) -> Result<T, tidegate_core::Error> {
     match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {

@@ -15,6 +15,7 @@
 //! | `subjects` | the most limited subjects |
 //! | `suggest` | suggested limits |
 //! | `settling` | costs that are known only afterwards |
+//! | `slots` | requests at a time |
 //! | `details` | all the numbers |
 //! | `escape` | text of others in HTML |
 
@@ -27,6 +28,7 @@ mod leased;
 mod page;
 mod scale;
 mod settling;
+mod slots;
 mod subjects;
 mod suggest;
 mod timeline;

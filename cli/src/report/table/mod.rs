@@ -14,6 +14,7 @@ mod grid;
 mod leased;
 mod paint;
 mod settling;
+mod slots;
 
 use std::io;
 
@@ -65,6 +66,10 @@ pub fn write(report: &Report, out: &mut impl io::Write, options: Options) -> io:
     if let Some(settling) = &report.settling {
         writeln!(out)?;
         settling::write(settling, out, options.width, paint)?;
+    }
+    if let Some(slots) = &report.slots {
+        writeln!(out)?;
+        slots::write(slots, out, options.width, paint)?;
     }
     if let Some(leased) = &report.leased {
         writeln!(out)?;

@@ -188,16 +188,26 @@ fn bare_line_format(line: &[u8], options: &Options) -> Option<Format> {
 /// without a time has another format.
 fn has_time(line: &[u8], options: &Options) -> bool {
     use crate::trace::options::{By, Cost};
-    let options =
-        Options { by: By::All, cost: Cost::One, late_cost: Vec::new(), ..options.clone() };
+    let options = Options {
+        by: By::All,
+        cost: Cost::One,
+        late_cost: Vec::new(),
+        duration: None,
+        ..options.clone()
+    };
     Logfmt::new(&options, line).is_ok()
 }
 
 /// Returns `true` if a JSON object has a field for the time.
 fn json_has_time(line: &[u8], options: &Options) -> bool {
     use crate::trace::options::{By, Cost};
-    let options =
-        Options { by: By::All, cost: Cost::One, late_cost: Vec::new(), ..options.clone() };
+    let options = Options {
+        by: By::All,
+        cost: Cost::One,
+        late_cost: Vec::new(),
+        duration: None,
+        ..options.clone()
+    };
     JsonLines::new(&options, line).is_ok()
 }
 

@@ -5,7 +5,7 @@ use crate::trace::decimal::{Decimal, Whole, digits};
 use crate::trace::error::{Error, ErrorKind};
 use crate::trace::formats::address::address_or_all;
 use crate::trace::malformed::{Fault, value};
-use crate::trace::options::{By, Cost, Options};
+use crate::trace::options::{By, Cost, Options, TimeUnit};
 
 /// The usual names of the time, with the most likely name first.
 const TIMES: &[&str] = &[
@@ -129,8 +129,21 @@ pub(in crate::trace) struct Names {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::trace) struct CostField {
     pub(in crate::trace) name: String,
-    /// Whether the value is known only when the request ends.
-    pub(in crate::trace) is_late: bool,
+    pub(in crate::trace) kind: CostKind,
+}
+
+/// The meaning of a field that adds to the cost of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::trace) enum CostKind {
+    Known,
+    /// The value is known only when the request ends.
+    Late,
+    /// The value is not a cost, but the duration of the request. It is multiplied by 10 to the power
+    /// of `power`, so that it is in milliseconds. If no field is a cost, the request costs `cost`.
+    Duration {
+        power: i32,
+        cost: u64,
+    },
 }
 
 /// The cost of a request: the sum of its fields.
@@ -203,16 +216,28 @@ impl Names {
             By::User => Some(usual(USERS).ok_or_else(|| no_subject("a user", &known()))?),
             By::Field(name) => Some(named(name, "the subject")?),
         };
-        let field = |name: &String, option: &str, is_late: bool| {
-            Ok::<_, Error>(CostField { name: named(name, option)?, is_late })
+        let field = |name: &String, option: &str, kind: CostKind| {
+            Ok::<_, Error>(CostField { name: named(name, option)?, kind })
         };
         let known_costs = match &options.cost {
             Cost::One => &[],
             Cost::Fields(names) => names.as_slice(),
         };
-        let known_costs = known_costs.iter().map(|name| field(name, "the cost", false));
-        let late_costs = options.late_cost.iter().map(|name| field(name, "the late cost", true));
-        let cost = known_costs.chain(late_costs).collect::<Result<_, _>>()?;
+        let known_costs = known_costs.iter().map(|name| field(name, "the cost", CostKind::Known));
+        let late_costs = &options.late_cost;
+        let late_costs = late_costs.iter().map(|name| field(name, "the late cost", CostKind::Late));
+        let duration = options.duration.iter().map(|duration| {
+            let power = match duration.unit {
+                TimeUnit::Seconds => 3,
+                TimeUnit::Milliseconds => 0,
+                TimeUnit::Microseconds => -3,
+                TimeUnit::Nanoseconds => -6,
+            };
+            let has_costs = options.cost != Cost::One || !options.late_cost.is_empty();
+            let kind = CostKind::Duration { power, cost: u64::from(!has_costs) };
+            field(&duration.field, "the duration", kind)
+        });
+        let cost = known_costs.chain(late_costs).chain(duration).collect::<Result<_, _>>()?;
         Ok(Self { time, subject, cost })
     }
 }
@@ -259,6 +284,10 @@ impl CostSum {
     #[inline]
     pub(in crate::trace) fn add(self, text: &[u8], field: &CostField) -> Result<Self, Fault> {
         let name = &field.name;
+        if let CostKind::Duration { power, cost } = field.kind {
+            let late = duration(text.trim_ascii(), power, name)?;
+            return Ok(Self { total: self.total + cost, late });
+        }
         let cost = match digits(text) {
             Some(cost) => cost,
             None => unusual_cost(text.trim_ascii(), name)?,
@@ -267,12 +296,25 @@ impl CostSum {
             Some(total) if total <= COST_MAX => total,
             _ => return Err(too_much(text, name, COST_MAX)),
         };
-        if !field.is_late {
+        if field.kind == CostKind::Known {
             return Ok(Self { total, ..self });
         }
         let late = u32::try_from(cost).ok().and_then(|cost| self.late.checked_add(cost));
         let late = late.ok_or_else(|| too_much(text, name, u64::from(LATE_COST_MAX)))?;
         Ok(Self { total, late })
+    }
+}
+
+/// Returns a duration in milliseconds.
+fn duration(text: &[u8], power: i32, name: &str) -> Result<u32, Fault> {
+    let wrong =
+        |what: &str| Fault::malformed(format!("the duration {} of `{name}` {what}", value(text)));
+    let too_long = || wrong("is above 49 days");
+    match Decimal::parse(text).map(|number| number.whole(power)) {
+        Some(Whole::Number { floor, .. }) => u32::try_from(floor).map_err(|_| too_long()),
+        Some(Whole::Negative) => Err(wrong("is below 0")),
+        Some(Whole::TooLarge) => Err(too_long()),
+        None => Err(wrong("is not a number")),
     }
 }
 

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate::report::{
     Fill, LeasedReport, LeasedRun, Offender, PolicyReport, Report, SettlingReport, SettlingRun,
-    Source, Spread, Suggestion, Timeline, Way,
+    SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline, Way,
 };
 
 /// Generates small, large and extreme numbers.
@@ -156,13 +156,34 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn slots_run()(
+        policy in text(),
+        counts in any::<[u64; 5]>(),
+    ) -> SlotsRun {
+        let [limit, admitted, denied, subjects_denied, peak] = counts;
+        SlotsRun { policy, limit, admitted, denied, subjects_denied, peak }
+    }
+}
+
+prop_compose! {
+    fn slots()(
+        duration_of in text(),
+        peak_wanted in any::<u64>(),
+        runs in vec(slots_run(), 0..3),
+    ) -> SlotsReport {
+        SlotsReport { duration_of, peak_wanted, runs }
+    }
+}
+
+prop_compose! {
     pub(crate) fn report()(
         source in source(),
         policies in vec(policy(), 0..4),
         suggestions in vec(suggestion(), 0..3),
         settling in prop::option::of(settling()),
+        slots in prop::option::of(slots()),
         leased in prop::option::of(leased()),
     ) -> Report {
-        Report { source, policies, suggestions, settling, leased }
+        Report { source, policies, suggestions, settling, slots, leased }
     }
 }

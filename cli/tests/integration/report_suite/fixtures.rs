@@ -2,7 +2,7 @@
 
 use tidegate::report::{
     Fill, LeasedReport, LeasedRun, Offender, PolicyReport, Report, SettlingReport, SettlingRun,
-    Source, Spread, Suggestion, Timeline, Way,
+    SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline, Way,
 };
 
 /// 2025-11-03 00:00:00 UTC.
@@ -61,6 +61,7 @@ pub(crate) fn day() -> Report {
         policies,
         suggestions: vec![],
         settling: None,
+        slots: None,
         leased: None,
     }
 }
@@ -205,6 +206,7 @@ pub(crate) fn empty() -> Report {
         policies: vec![policy],
         suggestions: vec![],
         settling: None,
+        slots: None,
         leased: None,
     }
 }
@@ -312,6 +314,9 @@ pub(crate) fn hostile() -> Report {
     (leased.span, leased.share) = (HOSTILE[1].into(), HOSTILE[2].into());
     leased.runs[0].policy = HOSTILE.concat();
     report.leased = Some(leased);
+    let run = SlotsRun { policy: HOSTILE.concat(), admitted: 6, denied: 3, ..SlotsRun::default() };
+    let duration_of = HOSTILE[2].into();
+    report.slots = Some(SlotsReport { duration_of, peak_wanted: 9, runs: vec![run] });
     for one in &mut report.suggestions {
         (one.algorithm, one.policy) = (HOSTILE[0].into(), HOSTILE[1].into());
         one.asked = HOSTILE[4].into();

@@ -58,6 +58,7 @@ fn small() -> Report {
             subjects: 2,
         }],
         settling: None,
+        slots: None,
         leased: None,
     }
 }
