@@ -246,8 +246,8 @@ Each policy can begin with a name (`login: sliding-log 5/15m`). It can end with 
 that long after a refusal, and with `shards 8 [by-subject | whole]`, which spreads the policy over that many slots of a \
 cluster. Times are written as 250ms, 90s, 1m, 1h30m or 7d.";
 
-/// Parses a policy. The error is formatted with `{:#}`, which also shows the position of the mistake
-/// in the text.
+/// Parses a policy. The error is formatted with `{:#}`, which also shows the position of the
+/// mistake in the text.
 pub(crate) fn policy(text: &str) -> Result<Policy, String> {
     text.parse().map_err(|error| format!("{error:#}"))
 }

@@ -28,8 +28,8 @@ impl Command {
     }
 }
 
-/// Parses a policy that is not of slots. The memory of slots depends on the number of their holders,
-/// which a plan does not know.
+/// Parses a policy that is not of slots. The memory of slots depends on the number of their
+/// holders, which a plan does not know.
 fn rate(text: &str) -> Result<Policy, String> {
     let policy = policy(text)?;
     if policy.is_concurrent() {

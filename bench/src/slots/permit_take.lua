@@ -1,5 +1,5 @@
--- Takes a slot, with the algorithm of redisson's RPermitExpirableSemaphore: a counter of free slots,
--- and a sorted set of the leases, from which the slots of lapsed leases are returned.
+-- Takes a slot, with the algorithm of redisson's RPermitExpirableSemaphore: a counter of free
+-- slots, and a sorted set of the leases, from which the slots of lapsed leases are returned.
 --
 -- KEYS[1]: the counter. KEYS[2]: the set. ARGV: the limit, the lease in microseconds, the holder.
 local time = redis.call('TIME')

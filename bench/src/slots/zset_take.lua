@@ -1,5 +1,5 @@
--- Takes a slot, with the algorithm that LiteLLM and others use: one sorted set of holders, scored by
--- the time at which their leases end.
+-- Takes a slot, with the algorithm that LiteLLM and others use: one sorted set of holders, scored
+-- by the time at which their leases end.
 --
 -- KEYS[1]: the set. ARGV: the limit, the lease in microseconds, the holder.
 local time = redis.call('TIME')

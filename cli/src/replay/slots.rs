@@ -31,8 +31,8 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Replays the records against each policy. The records must be sorted by time. The late cost of
-    /// a record is the duration of its request in milliseconds.
+    /// Replays the records against each policy. The records must be sorted by time. The late cost
+    /// of a record is the duration of its request in milliseconds.
     pub(super) fn report(
         &self,
         records: &[Record],

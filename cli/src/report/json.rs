@@ -61,8 +61,8 @@
 //!   `asked` is the share that was given to `--suggest`.
 //! * `settling` exists if `--late-cost` is set. `way` is `check`, `fixed` or `learned`.
 //!   `idle_cost_s` is in units of cost times seconds, and `idle_cost` is the average over time.
-//! * `slots` exists if there are policies of slots. `peak_wanted` and `peak` are numbers of slots of
-//!   one subject.
+//! * `slots` exists if there are policies of slots. `peak_wanted` and `peak` are numbers of slots
+//!   of one subject.
 //! * `leased` exists if `--leased` is set. `seed` is `null` if the nodes get the requests in turn.
 //!   `denied_too_early` counts requests that are denied with leases and admitted without leases.
 //!   `admitted_instead` counts requests that are admitted with leases and denied without leases. So

@@ -30,8 +30,8 @@ pub struct Options {
     /// request ends. If there are such fields and `cost` is not set, the other part of the cost is
     /// 0.
     pub late_cost: Vec<String>,
-    /// The field with the duration of a request. The late cost of a record is then the duration in
-    /// milliseconds, rounded down, and is no part of the cost.
+    /// The field with the duration of a request. The late cost of a record is then this duration in
+    /// milliseconds, rounded down. It does not add to the cost.
     pub duration: Option<Duration>,
     /// The field with the time. By default, it is the first field that has a usual name of a time
     /// field.

@@ -15,9 +15,9 @@ pub(super) fn write(
     paint: Paint,
 ) -> io::Result<()> {
     let SlotsReport { duration_of, peak_wanted, runs } = slots;
-    let of = shorten(duration_of, width / 4);
+    let field = shorten(duration_of, width / 4);
     writeln!(out, "{}", paint.text("REQUESTS AT A TIME", Tone::Heading))?;
-    writeln!(out, "A request takes slots for its duration ({of}).")?;
+    writeln!(out, "A request takes slots for its duration ({field}).")?;
     writeln!(out, "Without a limit, a subject would use up to {}.", thousands(*peak_wanted))?;
     let mut grid = Grid::new("POLICY", vec!["ADMITTED", "DENIED", "SHARE", "SUBJECTS", "PEAK"]);
     for run in runs {

@@ -138,8 +138,9 @@ pub(in crate::trace) enum CostKind {
     Known,
     /// The value is known only when the request ends.
     Late,
-    /// The value is not a cost, but the duration of the request. It is multiplied by 10 to the power
-    /// of `power`, so that it is in milliseconds. If no field is a cost, the request costs `cost`.
+    /// The value is not a cost, but the duration of the request. It is multiplied by 10 to the
+    /// power of `power`, so that it is in milliseconds. If no field is a cost, the request costs
+    /// `cost`.
     Duration {
         power: i32,
         cost: u64,

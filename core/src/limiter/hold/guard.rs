@@ -234,7 +234,9 @@ impl<S: Store + 'static> Drop for HoldGuard<S> {
             OnDrop::Settle => false,
             OnDrop::Cancel => true,
         };
-        let Some(open) = self.open.take() else { return };
+        let Some(mut open) = self.open.take() else { return };
+        // The work has ended, so the slots must not be renewed while the settlement is in flight.
+        open.slots = None;
         let is_immediate = open.limiter.store().answers_immediately();
         let settle = async move {
             let costs: Vec<_> = open.costs(|held| Some(if is_cancel { 0 } else { held })).collect();

@@ -11,6 +11,7 @@ mod network;
 mod processes;
 mod randomness;
 mod repeated;
+mod slots;
 mod zero_cost;
 
 use std::time::Duration;
