@@ -231,3 +231,23 @@ async fn slots_are_held_until_the_body_has_ended_or_is_dropped() {
     let [tokens, slots] = peek.verdicts() else { panic!("{peek:?}") };
     assert_eq!((10_000 - tokens.remaining(), slots.remaining()), (107, 1));
 }
+
+/// A stream can take longer than the lease, because the layer renews the slots until its end.
+#[tokio::test(start_paused = true)]
+async fn the_slots_of_a_long_response_are_renewed() {
+    let store = MemoryStore::builder().clock(tidegate_memory::core::TokioClock::new()).build();
+    let slots: Policy = "slots: concurrent 1 lease 3s".parse().unwrap();
+    let limiter = Limiter::new(store, [slots]).unwrap();
+    let layer = RateLimitLayer::new(limiter.clone(), [Limit::by("slots", Everybody)]).unwrap();
+    let layer = layer.hold_for(TTL, []).unwrap();
+    let response = send(&layer, plan(&[], 200, &[Sends(1)])).await.unwrap();
+    for second in 1..60 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let refused = send(&layer, plan(&[], 200, &[Sends(1)])).await.unwrap();
+        assert_eq!(refused.status(), 429, "after {second} s");
+    }
+    drop(response);
+    limiter.guards_settled().await;
+    let next = send(&layer, plan(&[], 200, &[Sends(1)])).await.unwrap();
+    assert_eq!(next.status(), 200);
+}

@@ -222,6 +222,11 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
 
     fn is_known(&self) -> bool {
         self.charges.iter().all(|charge| {
+            // Slots are held until the body has ended, although the settlement gives no cost for
+            // them.
+            if charge.policy.is_concurrent() && charge.held > 0 {
+                return false;
+            }
             let is_open = || match self.settings.rule(charge.limit) {
                 None => false,
                 Some(Rule::Response(_)) => charge.by_response.is_none(),
