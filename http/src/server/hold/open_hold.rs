@@ -34,7 +34,7 @@ pub(in super::super) trait OpenHold: Send {
     /// `true`, all refundable charges will be settled at a cost of 0.
     fn respond(&mut self, response: Option<&response::Parts>, is_refunded: bool);
 
-    /// Returns `true` if the costs do not depend on the body.
+    /// Returns `true` if the costs do not depend on the body, and no slots are held until its end.
     fn is_known(&self) -> bool;
 
     /// Counts bytes of the body.
