@@ -242,7 +242,7 @@ async fn the_slots_of_a_long_response_are_renewed() {
     let layer = layer.hold_for(TTL, []).unwrap();
     let response = send(&layer, plan(&[], 200, &[Sends(1)])).await.unwrap();
     for second in 1..60 {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        sleep(Duration::from_secs(1)).await;
         let refused = send(&layer, plan(&[], 200, &[Sends(1)])).await.unwrap();
         assert_eq!(refused.status(), 429, "after {second} s");
     }
