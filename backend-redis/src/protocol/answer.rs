@@ -383,7 +383,7 @@ impl ChargeReply {
         {
             wait = holds.wait(charge.policy, cost, now, wait);
         }
-        if self.outcome == Outcome::Denied && wait.is_zero() {
+        if charge.policy.is_concurrent() && self.outcome == Outcome::Denied && wait.is_zero() {
             // Slots are free, but another call waits for them and goes first.
             wait = Wait::UNKNOWN;
         }

@@ -58,6 +58,12 @@ enum Details {
     /// 0, the hold was [out of reach](Decision::is_out_of_reach). In decisions of other operations,
     /// no bit is set.
     Marked(u64),
+    /// The other details are boxed, so that this type stays small.
+    Rare(Box<Rare>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Rare {
     /// The unspent amount of each charge of a peek.
     Unspent(Box<[Option<u64>]>),
     /// The fence of each charge of a hold with slots.
@@ -162,7 +168,7 @@ impl Decision {
         let mut more = self.into_more();
         more.details = match more.details {
             Details::Marked(before) => Details::Marked(before | marked),
-            _ => Details::Marked(marked),
+            Details::Rare(_) => Details::Marked(marked),
         };
         Self(Repr::More(more))
     }
@@ -171,21 +177,21 @@ impl Decision {
     /// [`unspent`](Self::unspent).
     pub fn with_unspent(self, unspent: impl IntoIterator<Item = Option<u64>>) -> Self {
         let mut more = self.into_more();
-        more.details = Details::Unspent(unspent.into_iter().collect());
+        more.details = Details::Rare(Box::new(Rare::Unspent(unspent.into_iter().collect())));
         Self(Repr::More(more))
     }
 
     /// Adds the fence of each charge, in the order of the charges: see [`fences`](Self::fences).
     pub fn with_fences(self, fences: impl IntoIterator<Item = Option<u64>>) -> Self {
         let mut more = self.into_more();
-        more.details = Details::Fences(fences.into_iter().collect());
+        more.details = Details::Rare(Box::new(Rare::Fences(fences.into_iter().collect())));
         Self(Repr::More(more))
     }
 
     /// Adds the place of the call in the queue for slots: see [`place`](Self::place).
     pub fn with_place(self, place: Place) -> Self {
         let mut more = self.into_more();
-        more.details = Details::Place(place);
+        more.details = Details::Rare(Box::new(Rare::Place(place)));
         Self(Repr::More(more))
     }
 
@@ -216,6 +222,13 @@ impl Decision {
 
     fn details(&self) -> &Details {
         self.more().map_or(&Details::NONE, |more| &more.details)
+    }
+
+    fn rare(&self) -> Option<&Rare> {
+        match self.details() {
+            Details::Rare(rare) => Some(rare),
+            Details::Marked(_) => None,
+        }
     }
 
     /// Replaces the limits of the verdicts. A call to a share returns the limit of the share; this
@@ -398,13 +411,13 @@ impl Decision {
     /// use std::time::Duration;
     /// use tidegate_memory::{Limiter, MemoryStore};
     ///
-    /// let policies = ["requests: gcra 60/1m burst 60", "tokens: token-bucket 1000/1m
-    /// refund-lapsed"]; let policies =
-    /// policies.into_iter().map(str::parse).collect::<Result<Vec<_>, _>>()?; let limiter =
-    /// Limiter::new(MemoryStore::new(), policies)?; let alice = limiter.by("requests",
-    /// "alice").by("tokens", "alice").cost(600); let hold = alice.hold("completion 4711",
-    /// Duration::from_secs(60)).await?; let Ok(ticket) = hold.into_ticket() else { return Ok(()) };
-    /// // refused limiter.settle_so_far(&ticket, [("requests", 1), ("tokens", 250)]).await?;
+    /// let policies = ["requests: gcra 60/1m burst 60", "tokens: token-bucket 1000/1m refund-lapsed"];
+    /// let policies = policies.into_iter().map(str::parse).collect::<Result<Vec<_>, _>>()?;
+    /// let limiter = Limiter::new(MemoryStore::new(), policies)?;
+    /// let alice = limiter.by("requests", "alice").by("tokens", "alice").cost(600);
+    /// let hold = alice.hold("completion 4711", Duration::from_secs(60)).await?;
+    /// let Ok(ticket) = hold.into_ticket() else { return Ok(()) }; // refused
+    /// limiter.settle_so_far(&ticket, [("requests", 1), ("tokens", 250)]).await?;
     /// assert_eq!(alice.peek().await?.unspent(), [None, Some(350)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
@@ -412,8 +425,8 @@ impl Decision {
     /// ```
     #[must_use]
     pub fn unspent(&self) -> &[Option<u64>] {
-        match self.details() {
-            Details::Unspent(unspent) => unspent,
+        match self.rare() {
+            Some(Rare::Unspent(unspent)) => unspent,
             _ => &[],
         }
     }
@@ -431,8 +444,8 @@ impl Decision {
     /// last fence.
     #[must_use]
     pub fn fences(&self) -> &[Option<u64>] {
-        match self.details() {
-            Details::Fences(fences) => fences,
+        match self.rare() {
+            Some(Rare::Fences(fences)) => fences,
             _ => &[],
         }
     }
@@ -442,8 +455,8 @@ impl Decision {
     /// other decisions.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
-        match self.details() {
-            Details::Place(place) => Some(*place),
+        match self.rare() {
+            Some(Rare::Place(place)) => Some(*place),
             _ => None,
         }
     }

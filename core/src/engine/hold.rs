@@ -167,7 +167,9 @@ fn extend(
         }
         let finder = Finder::new(call, id, hold, known.expires_at_micros);
         let late_by = now.as_micros().checked_sub(hold.lapses_at_micros);
-        settle_lapsed(call, now.as_micros(), records);
+        settle_lapsed(call, now.as_micros(), records, |record| {
+            record.is_any_hold_over(now.as_micros())
+        });
         match late_by {
             Some(late_by) if !can_revive(call, &finder, hold, now.as_micros(), records) => {
                 return Err(lapsed_hold(id.id, late_by));
@@ -187,18 +189,24 @@ fn extend(
         hold.lapses_at_micros = lapses_at;
         known.expires_at_micros = expires_at;
         records.remember(known);
+        settle_lapsed(call, now.as_micros(), records, |record| record.holds().is_some());
     }
     Ok(report_after(call.charges, now.as_micros(), records))
 }
 
-/// Settles all lapsed holds on the states of `call`. A failed extension of a hold on such states
-/// writes only this.
-fn settle_lapsed(call: &Call<'_>, now: u64, records: &mut impl Records) {
+/// Settles the lapsed holds on the states of `call` that match `is_due`. A failed extension of a
+/// hold on such states writes only this.
+fn settle_lapsed(
+    call: &Call<'_>,
+    now: u64,
+    records: &mut impl Records,
+    is_due: impl Fn(&Record) -> bool,
+) {
     if !call.charges.any_policy(Policy::refunds_lapsed) {
         return;
     }
     for index in 0..call.charges.len() {
-        if records.get(index).is_some_and(|record| record.holds().is_some()) {
+        if records.get(index).is_some_and(&is_due) {
             update(index, records, |record| record.change_holds(now, |_| ()));
         }
     }

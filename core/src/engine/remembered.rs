@@ -33,7 +33,8 @@ impl RememberedCall {
             return decision;
         }
         // A hold stores two answers: the answer to the hold, and the answer to its settlement.
-        let fences = charges * size_of::<Option<u64>>();
+        // A hold of slots stores its fences in two boxes.
+        let fences = 32 + charges * size_of::<Option<u64>>();
         2 * decision + fences + size_of::<RememberedHold>() + charges * size_of::<HeldCharge>()
     }
 }

@@ -8,9 +8,10 @@
 //! use tidegate_memory::MemoryStore;
 //! use tidegate_server::calls::{CallRequest, Calls, ChargeRequest};
 //!
-//! let calls = Calls::new(Arc::new(MemoryStore::new())); let policy = calls.policies().parse("gcra
-//! 10/s burst 2")?; let request = CallRequest::new(Operation::Acquire, [ChargeRequest::new(policy,
-//! "alice".into())]); assert!(calls.decide(&request).await?.is_allowed());
+//! let calls = Calls::new(Arc::new(MemoryStore::new()));
+//! let policy = calls.policies().parse("gcra 10/s burst 2")?;
+//! let request = CallRequest::new(Operation::Acquire, [ChargeRequest::new(policy, "alice".into())]);
+//! assert!(calls.decide(&request).await?.is_allowed());
 //! assert!(calls.decide(&request).await?.is_allowed());
 //! assert!(calls.decide(&request).await?.is_denied());
 //! # Ok::<(), tidegate_core::Error>(())

@@ -1,5 +1,6 @@
 //! Waiting for slots in the order in which the store received the calls.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
 use std::pin::Pin;
@@ -31,10 +32,16 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Wakes the callers that wait for slots when a hold of the same limiter ends. The subjects are
 /// distributed over a fixed number of parts, so that a settlement wakes few callers of other
 /// subjects.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct FreedSlots {
     parts: [Notify; 32],
     hasher: FastRandomState,
+}
+
+impl fmt::Debug for FreedSlots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FreedSlots")
+    }
 }
 
 impl FreedSlots {

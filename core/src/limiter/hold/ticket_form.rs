@@ -33,7 +33,7 @@ struct TicketChargeForm {
     charge: ChargeForm,
     held: u64,
     /// Programs of an earlier release write no fence.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     fence: Option<u64>,
 }
 
