@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limiter::Limiter;
 use crate::store::Store;
 
-/// The maximum number of renewals in one batch. A batch occupies a Redis server for about 2 ms.
+/// The maximum number of renewals in one batch. A batch occupies a Redis server for about 1 ms.
 const MAX_BATCH: usize = 32;
 
 /// The renewals of the guards of a limiter.
