@@ -51,18 +51,19 @@ impl Bound {
         request: &CallRequest,
         decision: &Decision,
     ) {
-        if request.operation() == Operation::Settle
-            && let Some(guard) = request.hold_key().and_then(|key| self.guards.remove(&key))
-        {
-            // The hold is settled, so the guard must not settle it again.
-            drop(guard.into_ticket());
+        // The earlier guard of a hold must not settle it, because the hold is settled already, or
+        // has another guard.
+        let release = |guard: Guard| drop(guard.into_ticket());
+        if request.operation() == Operation::Settle && !self.guards.is_empty() {
+            request.hold_key().and_then(|key| self.guards.remove(&key)).map(release);
         }
         if request.is_bound()
             && let (Some(limiter), Some(key), Some(ticket)) =
                 (limiter, request.hold_key(), request.ticket(decision))
             && let Ok(guard) = HoldGuard::new(limiter, ticket, OnDrop::Settle)
         {
-            self.guards.insert(key, guard);
+            // A client sends a hold again if it did not receive the answer.
+            self.guards.insert(key, guard).map(release);
         }
     }
 }

@@ -189,6 +189,10 @@ async fn a_bound_hold_ends_with_its_connection() {
     };
     assert_eq!(peek().await, [0, 70]);
     let tokens = "AND alice 'tokens: fixed-window 100/1d'";
+    // A client that did not receive the answer sends the hold again, and keeps its slot.
+    send(format!("TG.HOLD alice '{slots}' ID a EX 600 BOUND {tokens} COST 10\r\n")).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(peek().await, [0, 70]);
     send(format!("TG.CANCEL alice '{slots}' ID b {tokens}\r\n")).await;
     assert_eq!(peek().await, [1, 80]);
     for _ in 0..30 {
