@@ -148,8 +148,7 @@ impl RedisStoreBuilder {
     ///         async move {
     ///             let token = account.token().await?; // from the SDK of the cloud
     ///             // ElastiCache closes a connection 12 hours after its login.
-    ///             Ok(Credentials::new("limits", token).renew_after(Duration::from_secs(11 *
-    ///             3_600)))
+    ///             Ok(Credentials::new("limits", token).renew_after(Duration::from_secs(11 * 3_600)))
     ///         }
     ///     })
     ///     .build()?;

@@ -81,18 +81,13 @@ fn read_ledger(path: &Path) -> Vec<Work> {
     works
 }
 
-fn max_at_once(works: &[Work]) -> i32 {
-    // At equal times, an end counts before a start.
-    let starts = works.iter().map(|work| (work.granted_at, 1));
-    let ends = works.iter().map(|work| (work.worked_until, -1));
-    let mut changes: Vec<(u128, i32)> = starts.chain(ends).collect();
-    changes.sort_unstable();
-    let mut now = 0;
-    let counts = changes.into_iter().map(|(_, change)| {
-        now += change;
-        now
-    });
-    counts.max().unwrap_or(0)
+/// Returns the maximum number of works at a time, which is reached when one of them begins.
+fn max_at_once(works: &[Work]) -> usize {
+    let works_at = |at| {
+        let is_on = |work: &&Work| work.granted_at <= at && at < work.worked_until;
+        works.iter().filter(is_on).count()
+    };
+    works.iter().map(|work| works_at(work.granted_at)).max().unwrap_or(0)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +147,7 @@ async fn never_more_than_the_slots_work_if_processes_are_paused_and_killed() {
         max_at_once(&works)
     );
     assert!(works.len() > PROCESSES + PROCESSES / 2, "{}", works.len());
-    assert_eq!(max_at_once(&works), i32::try_from(SLOTS).unwrap());
+    assert_eq!(max_at_once(&works), usize::try_from(SLOTS).unwrap());
     assert!(free_after <= LEASE + Duration::from_secs(1), "{free_after:?}");
     works.sort_unstable_by_key(|work| work.granted_at);
     for (index, work) in works.iter().enumerate() {

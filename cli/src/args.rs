@@ -8,9 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 #[cfg(feature = "redis")]
 use crate::redis_commands;
-use tidegate::replay::{
-    Backend, LeaseSpan, Leasing, Pace, Settling, Slots, is_of_slots, without_login,
-};
+use tidegate::replay::{Backend, LeaseSpan, Leasing, Pace, Settling, Slots, without_login};
 use tidegate::suggest::Share;
 use tidegate::trace::{self, By, Cost, Format, Order, Pattern, TimeUnit};
 use tidegate_core::Policy;
@@ -275,7 +273,7 @@ fn span(text: &str) -> Result<Duration, String> {
 impl Replay {
     /// Returns the policies to replay against.
     pub(crate) fn policies(&self) -> Result<Vec<Policy>, String> {
-        let slots = self.policy.iter().find(|policy| is_of_slots(policy));
+        let slots = self.policy.iter().find(|policy| policy.is_concurrent());
         match (slots, &self.duration) {
             (Some(policy), None) => {
                 return Err(format!(
@@ -291,7 +289,7 @@ impl Replay {
             }
             _ => {}
         }
-        let rates = self.policy.iter().filter(|policy| !is_of_slots(policy));
+        let rates = self.policy.iter().filter(|policy| !policy.is_concurrent());
         let rates: Vec<Policy> = rates.cloned().collect();
         if rates.is_empty() && slots.is_some() && self.decisions.is_some() {
             return Err("--decisions needs a policy that is not of slots".to_owned());
@@ -345,7 +343,8 @@ impl Replay {
     /// Returns the settings of the replay against slots, or `None` without `--duration`.
     pub(crate) fn slots(&self) -> Option<Slots> {
         let duration_of = self.duration.clone()?;
-        let policies = self.policy.iter().filter(|policy| is_of_slots(policy)).cloned().collect();
+        let policies =
+            self.policy.iter().filter(|policy| policy.is_concurrent()).cloned().collect();
         Some(Slots { policies, duration_of })
     }
 

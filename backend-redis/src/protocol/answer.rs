@@ -210,14 +210,11 @@ fn read_hold(
             return Some(reply);
         }
         let (number, ahead) = (reader.number()?, u32::try_from(reader.number()?).ok()?);
-        let place = (number > 0).then_some(Place::new(number, ahead));
-        return Some(ScriptReply {
-            decision: match place {
-                Some(place) => reply.decision.with_place(place),
-                None => reply.decision,
-            },
-            ..reply
-        });
+        if number == 0 {
+            return Some(reply);
+        }
+        let decision = reply.decision.with_place(Place::new(number, ahead));
+        return Some(ScriptReply { decision, ..reply });
     }
     let fence = |(charge, _): &(Charge<'_>, u64)| {
         let number = reader.number()?;

@@ -111,9 +111,10 @@ impl<'a> NormalizedCall<'a> {
 /// Returns the cost of a charge in an operation, which is 0 if the operation ignores the charge.
 fn cost_in(operation: Operation, charge: &Charge<'_>) -> u64 {
     use Operation::{Charge, Leave, Refund, Undo};
-    if matches!(operation, Leave { .. }) {
-        return 0;
-    }
-    let is_ignored = charge.is_check_only && matches!(operation, Refund | Undo { .. } | Charge);
+    let is_ignored = match operation {
+        Leave { .. } => true,
+        Refund | Undo { .. } | Charge => charge.is_check_only,
+        _ => false,
+    };
     if is_ignored { 0 } else { charge.cost }
 }

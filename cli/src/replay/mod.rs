@@ -26,7 +26,7 @@ pub use error::Error;
 pub use leased::{LeaseSpan, Leasing};
 pub use policy_run::PolicyRun;
 pub use settling::{Pace, Settling};
-pub use slots::{Slots, is_of_slots};
+pub use slots::Slots;
 
 use self::stores::Stores;
 use self::touched_subjects::TouchedSubjects;
@@ -54,11 +54,10 @@ pub struct Replay<P> {
     /// states need no deletion.
     touched: Option<TouchedSubjects>,
     suggest: Option<(Suggest, Meters)>,
-    /// The settings of late costs, and all records, because `settlings` replays them again at the
-    /// end.
-    settling: Option<(Settling, Vec<Record>)>,
-    /// The policies of slots, and all records, as for `settling`.
-    slots: Option<(Slots, Vec<Record>)>,
+    settling: Option<Settling>,
+    slots: Option<Slots>,
+    /// All records, if `settling` or `slots` is set. At the end, the records are replayed again.
+    kept: Vec<Record>,
     leasing: Option<Leasing>,
     cost: u64,
     /// Whether the replay may have written to a server.
@@ -97,6 +96,7 @@ impl<P: FnMut(Progress)> Replay<P> {
             suggest,
             settling: None,
             slots: None,
+            kept: Vec::new(),
             leasing: None,
             cost: 0,
             may_have_written: false,
@@ -116,7 +116,7 @@ impl<P: FnMut(Progress)> Replay<P> {
     /// per record.
     #[must_use]
     pub fn settling(self, settling: Option<Settling>) -> Self {
-        Self { settling: settling.map(|settling| (settling, Vec::new())), ..self }
+        Self { settling, ..self }
     }
 
     /// Returns this replay with policies of slots, if there are any. The late cost of a record is
@@ -124,7 +124,7 @@ impl<P: FnMut(Progress)> Replay<P> {
     /// memory, and takes 24 bytes per record.
     #[must_use]
     pub fn slots(self, slots: Option<Slots>) -> Self {
-        Self { slots: slots.map(|slots| (slots, Vec::new())), ..self }
+        Self { slots, ..self }
     }
 
     /// Returns this replay with leases. For each policy, the replay also simulates, in memory,
@@ -196,9 +196,9 @@ impl<P: FnMut(Progress)> Replay<P> {
     ///
     /// Returns an error if a policy cannot hold costs, or if its usage cannot be measured.
     pub fn settlings(&self, summary: &Summary) -> Result<Option<SettlingReport>, Error> {
-        let Some((settling, records)) = &self.settling else { return Ok(None) };
+        let Some(settling) = &self.settling else { return Ok(None) };
         let policies: Vec<&Policy> = self.runs.iter().map(PolicyRun::policy).collect();
-        settling.report(&policies, records, &summary.subjects).map(Some)
+        settling.report(&policies, &self.kept, &summary.subjects).map(Some)
     }
 
     /// Returns the report about slots, or `None` if this replay has no policies of slots.
@@ -207,8 +207,8 @@ impl<P: FnMut(Progress)> Replay<P> {
     ///
     /// Returns an error if the store fails.
     pub fn slots_report(&self, summary: &Summary) -> Result<Option<SlotsReport>, Error> {
-        let Some((slots, records)) = &self.slots else { return Ok(None) };
-        slots.report(records, &summary.subjects).map(Some)
+        let Some(slots) = &self.slots else { return Ok(None) };
+        slots.report(&self.kept, &summary.subjects).map(Some)
     }
 
     /// Ends the leases and returns their report, or `None` if this replay has no leases.
@@ -282,11 +282,8 @@ impl<P: FnMut(Progress)> Sink for Replay<P> {
         if let Some((_, meters)) = &mut self.suggest {
             meters.record(record.time, record.subject, record.cost)?;
         }
-        if let Some((_, records)) = &mut self.settling {
-            records.push(record);
-        }
-        if let Some((_, records)) = &mut self.slots {
-            records.push(record);
+        if self.settling.is_some() || self.slots.is_some() {
+            self.kept.push(record);
         }
         Ok(())
     }
@@ -297,12 +294,7 @@ impl<P: FnMut(Progress)> Sink for Replay<P> {
         if let Some((_, meters)) = &mut self.suggest {
             meters.clear();
         }
-        if let Some((_, records)) = &mut self.settling {
-            records.clear();
-        }
-        if let Some((_, records)) = &mut self.slots {
-            records.clear();
-        }
+        self.kept.clear();
     }
 
     fn progress(&mut self, progress: Progress) {

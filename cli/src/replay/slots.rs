@@ -5,17 +5,14 @@
 //! ends first. A request whose slots were refused does not run. No holder crashes, and each holder
 //! renews its slots, so the lease of the policy does not matter.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Error;
 use super::settling::ready;
 use super::stores::memory;
 use crate::report::{SlotsReport, SlotsRun};
 use crate::trace::{Record, Subjects};
-use tidegate_core::{
-    Algorithm, Concurrent, Limiter, MAX_SPAN, ManualClock, Policy, Ticket, Timestamp,
-};
+use tidegate_core::{Concurrent, Limiter, MAX_SPAN, ManualClock, Policy, Timestamp};
 
 /// The maximum number of holds that the store remembers. It must be large, because the store also
 /// remembers settled holds for some time.
@@ -53,68 +50,76 @@ fn run(policy: &Policy, records: &[Record], subjects: &Subjects) -> Result<Slots
     let longest = Policy::unnamed(Concurrent::new(policy.limit(), MAX_SPAN));
     let longest = longest.unwrap_or_else(|_| policy.clone());
     let limiter = Limiter::new(memory(clock.clone(), MAX_IDS), [longest])?;
-    let mut running: BTreeMap<(u64, u64), (Ticket, u64, u32)> = BTreeMap::new();
-    let mut in_use: Vec<u64> = vec![];
-    let mut is_denied: Vec<bool> = vec![];
+    let mut running = Running::default();
+    let mut denied_subjects = BTreeSet::new();
     let mut report =
         SlotsRun { policy: policy.to_string(), limit: policy.limit(), ..SlotsRun::default() };
     for (number, record) in (0_u64..).zip(records) {
-        while let Some(first) = running.first_entry().filter(|entry| entry.key().0 <= record.time) {
-            let ((ends_at, _), (ticket, cost, subject)) = first.remove_entry();
+        while let Some((ends_at, ticket)) = running.end_first(record.time) {
             clock.set(Timestamp::from_micros(ends_at));
             ready(limiter.settle(&ticket, []))?;
-            in_use[subject as usize] -= cost;
         }
         clock.set(Timestamp::from_micros(record.time));
-        let place = record.subject as usize;
-        if place >= in_use.len() {
-            in_use.resize(place + 1, 0);
-            is_denied.resize(place + 1, false);
-        }
         let subject = subjects.get(record.subject).unwrap_or_default();
         let id = number.to_be_bytes();
         let hold = ready(limiter.subject(subject).cost(record.cost).hold(&id, MAX_SPAN))?;
         match hold.into_ticket() {
             Ok(ticket) => {
                 report.admitted += 1;
-                in_use[place] += record.cost;
-                report.peak = report.peak.max(in_use[place]);
-                let duration = Duration::from_millis(record.late_cost.into()).as_micros();
-                let ends_at =
-                    record.time.saturating_add(u64::try_from(duration).unwrap_or(u64::MAX));
-                running.insert((ends_at, number), (ticket, record.cost, record.subject));
+                running.start(number, record, ticket);
             }
             Err(_) => {
                 report.denied += 1;
-                report.subjects_denied +=
-                    u64::from(!std::mem::replace(&mut is_denied[place], true));
+                denied_subjects.insert(record.subject);
             }
         }
     }
-    Ok(report)
+    let subjects_denied = denied_subjects.len() as u64;
+    Ok(SlotsRun { peak: running.peak, subjects_denied, ..report })
 }
 
 /// Returns the maximum number of slots that a subject would use at a time without a limit.
 fn peak_wanted(records: &[Record]) -> u64 {
-    let mut ends: BTreeMap<(u64, usize), (u32, u64)> = BTreeMap::new();
-    let mut in_use: BTreeMap<u32, u64> = BTreeMap::new();
-    let mut peak = 0;
-    for (number, record) in records.iter().enumerate() {
-        while let Some(first) = ends.first_entry().filter(|entry| entry.key().0 <= record.time) {
-            let (subject, cost) = first.remove();
-            *in_use.entry(subject).or_default() -= cost;
-        }
-        let used = in_use.entry(record.subject).or_default();
-        *used = used.saturating_add(record.cost);
-        peak = peak.max(*used);
-        let ends_at = record.time.saturating_add(u64::from(record.late_cost) * 1_000);
-        ends.insert((ends_at, number), (record.subject, record.cost));
+    let mut running = Running::default();
+    for (number, record) in (0..).zip(records) {
+        while running.end_first(record.time).is_some() {}
+        running.start(number, record, ());
     }
-    peak
+    running.peak
 }
 
-/// Returns `true` if the policy limits requests at a time.
-#[must_use]
-pub fn is_of_slots(policy: &Policy) -> bool {
-    matches!(policy.algorithm(), Algorithm::Concurrent(_))
+/// The requests that run, each with a value of the type `T`.
+struct Running<T> {
+    /// The cost, the subject and the value of each request, by the time of its end and its number.
+    ends: BTreeMap<(u64, u64), (u64, u32, T)>,
+    /// The number of slots in use, by subject.
+    in_use: BTreeMap<u32, u64>,
+    /// The maximum number of slots that a subject has used at a time.
+    peak: u64,
+}
+
+impl<T> Default for Running<T> {
+    fn default() -> Self {
+        Self { ends: BTreeMap::new(), in_use: BTreeMap::new(), peak: 0 }
+    }
+}
+
+impl<T> Running<T> {
+    fn start(&mut self, number: u64, record: &Record, value: T) {
+        let in_use = self.in_use.entry(record.subject).or_default();
+        *in_use = in_use.saturating_add(record.cost);
+        self.peak = self.peak.max(*in_use);
+        let ends_at = record.time.saturating_add(u64::from(record.late_cost) * 1_000);
+        self.ends.insert((ends_at, number), (record.cost, record.subject, value));
+    }
+
+    /// Ends the request that ends first, if it ends at `now` or before. Returns the time of its end
+    /// and its value.
+    fn end_first(&mut self, now: u64) -> Option<(u64, T)> {
+        let first = self.ends.first_entry().filter(|entry| entry.key().0 <= now)?;
+        let ((ends_at, _), (cost, subject, value)) = first.remove_entry();
+        let in_use = self.in_use.entry(subject).or_default();
+        *in_use = in_use.saturating_sub(cost);
+        Some((ends_at, value))
+    }
 }

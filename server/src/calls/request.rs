@@ -156,10 +156,7 @@ impl CallRequest {
         let taken = |(charge, verdict): (&ChargeRequest, &Verdict)| {
             let is_taken = decision.is_allowed()
                 && !charge.is_check_only
-                && matches!(
-                    self.operation,
-                    Operation::Acquire | Operation::Hold | Operation::HoldInTurn { .. }
-                )
+                && self.operation.without_hold() == Operation::Acquire
                 && verdict.outcome() == Outcome::Allowed;
             if is_taken { charge.cost } else { 0 }
         };

@@ -88,10 +88,7 @@ pub(super) fn execute(
         _ => None,
     };
     match (call.operation, hold) {
-        (
-            Operation::Hold | Operation::HoldUpTo { .. } | Operation::HoldInTurn { .. },
-            Some(hold),
-        ) => {
+        (operation, Some(hold)) if operation.is_acquire() => {
             if hold.requested != (min, costs) {
                 return fail(ErrorKind::IdReused);
             }
@@ -105,7 +102,7 @@ pub(super) fn execute(
                 Err(kind) => fail(kind),
             }
         }
-        (Operation::Hold | Operation::HoldUpTo { .. } | Operation::HoldInTurn { .. }, None) => {
+        (operation, None) if operation.is_acquire() => {
             let operation = min.map_or(Operation::Acquire, |min| Operation::AcquireUpTo { min });
             let reply = ledger::execute_valid(ledger, &Call::new(operation, &charges), now);
             let Reply::Decision { allowed: true, verdicts, amounts, .. } = &reply else {

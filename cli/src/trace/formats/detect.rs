@@ -187,28 +187,19 @@ fn bare_line_format(line: &[u8], options: &Options) -> Option<Format> {
 /// Returns `true` if one of the `key=value` pairs of a line is a time. A line with pairs but
 /// without a time has another format.
 fn has_time(line: &[u8], options: &Options) -> bool {
-    use crate::trace::options::{By, Cost};
-    let options = Options {
-        by: By::All,
-        cost: Cost::One,
-        late_cost: Vec::new(),
-        duration: None,
-        ..options.clone()
-    };
-    Logfmt::new(&options, line).is_ok()
+    Logfmt::new(&only_time(options), line).is_ok()
 }
 
 /// Returns `true` if a JSON object has a field for the time.
 fn json_has_time(line: &[u8], options: &Options) -> bool {
+    JsonLines::new(&only_time(options), line).is_ok()
+}
+
+/// Returns the options without the fields of the subject, the cost and the duration.
+fn only_time(options: &Options) -> Options {
     use crate::trace::options::{By, Cost};
-    let options = Options {
-        by: By::All,
-        cost: Cost::One,
-        late_cost: Vec::new(),
-        duration: None,
-        ..options.clone()
-    };
-    JsonLines::new(&options, line).is_ok()
+    let (by, cost, late_cost) = (By::All, Cost::One, Vec::new());
+    Options { by, cost, late_cost, duration: None, ..options.clone() }
 }
 
 /// Returns `true` if a line contains bytes that do not occur in text.

@@ -119,8 +119,7 @@ fn pause(refusal: &Decision, waited: Duration, life: Duration) -> Option<Duratio
     match (refusal.place(), refusal.retry_after()) {
         (Some(Place { ahead, .. }), rate) => {
             let first = (waited / 16).clamp(MIN_PAUSE, MAX_PAUSE);
-            let behind = first.saturating_mul(ahead.saturating_add(1)).min(MAX_PAUSE_BEHIND);
-            let pause = if ahead == 0 { first } else { behind };
+            let pause = first.saturating_mul(ahead.saturating_add(1)).min(MAX_PAUSE_BEHIND);
             Some(pause.max(rate.unwrap_or_default()).min(life / 2))
         }
         (None, rate) => rate.map(|rate| rate.max(MIN_PAUSE)),
