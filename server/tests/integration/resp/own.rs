@@ -208,6 +208,27 @@ async fn a_bound_hold_ends_with_its_connection() {
 }
 
 #[tokio::test]
+async fn a_connection_binds_at_most_10000_holds() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let policy = "a: fixed-window 20000/1d";
+    let mut hold = async |number: u32| {
+        let id = number.to_string();
+        call(client, &["TG.HOLD", "alice", policy, "ID", &id, "EX", "60", "BOUND"]).await
+    };
+    for number in 0..10_000 {
+        let answer = hold(number).await;
+        assert!(answer.starts_with("[1 0 "), "{number}: {answer}");
+    }
+    let answer = hold(10_000).await;
+    assert!(answer.contains("10000 bound holds, the maximum"), "{answer}");
+    let cancel = ["TG.CANCEL", "alice", policy, "ID", "7"];
+    assert!(call(client, &cancel).await.starts_with("[1 0 "));
+    let hold = ["TG.HOLD", "alice", policy, "ID", "10001", "EX", "60", "BOUND"];
+    assert!(call(client, &hold).await.starts_with("[1 0 "));
+}
+
+#[tokio::test]
 async fn the_charges_of_a_hold_can_be_sent_again_with_their_costs() {
     let server = Server::start().await;
     let client = &mut server.client().await;
