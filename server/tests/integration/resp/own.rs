@@ -1,8 +1,9 @@
 //! Tidegate's own commands.
 
-use tidegate_core::{Operation, TokioClock};
+use tidegate_core::{Operation, StoreExt, TokioClock};
 use tidegate_server::calls::resp::serve_stream;
 use tidegate_server::calls::{CallRequest, ChargeRequest};
+use tidegate_testkit::faults::{Fault, Faults};
 
 use super::*;
 
@@ -226,6 +227,28 @@ async fn a_connection_binds_at_most_10000_holds() {
     assert!(call(client, &cancel).await.starts_with("[1 0 "));
     let hold = ["TG.HOLD", "alice", policy, "ID", "10001", "EX", "60", "BOUND"];
     assert!(call(client, &hold).await.starts_with("[1 0 "));
+}
+
+/// A server that stops waits until the store has answered the settlements of the bound holds.
+#[tokio::test]
+async fn a_server_that_stops_settles_its_bound_holds() {
+    let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let store = Arc::new(store.layer(Faults::new(vec![Fault::None, Fault::Delayed])));
+    let calls: Arc<dyn Store> = store.clone();
+    let mut server = Server::on(calls, clock, RespSettings::default()).await;
+    let mut client = server.client().await;
+    let hold = ["TG.HOLD", "alice", "a: fixed-window 9/1d", "ID", "a", "EX", "60", "BOUND"];
+    assert!(call(&mut client, &hold).await.starts_with("[1 0 "));
+    drop(client);
+    server.stop();
+    tokio::select! {
+        _ = &mut server.task => panic!("the server has not waited for the settlement"),
+        () = tokio::time::sleep(Duration::from_millis(50)) => {}
+    }
+    Faults::deliver(&store).await;
+    (&mut server.task).await.unwrap();
+    assert_eq!(store.as_layer().calls(), 2);
 }
 
 #[tokio::test]
