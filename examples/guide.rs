@@ -24,6 +24,15 @@ pub mod limit_tokens {}
 #[doc = include_str!("../docs/guide/limits-per-user.md")]
 pub mod limits_per_user {}
 
+#[doc = include_str!("../docs/guide/quotas.md")]
+pub mod quotas {}
+
+#[doc = include_str!("../docs/guide/lists.md")]
+pub mod lists {}
+
+#[doc = include_str!("../docs/guide/logins.md")]
+pub mod logins {}
+
 #[doc = include_str!("../docs/guide/throughput.md")]
 pub mod throughput {}
 

@@ -63,6 +63,8 @@ impl ClusterStoreBuilder {
     /// [`RedisStoreBuilder::user`](tidegate_redis::RedisStoreBuilder::user) lists, for CLUSTER
     /// SLOTS and for ASKING. If [`wait_for_replicas`](Self::wait_for_replicas) is set, the user
     /// also needs permission for WAIT.
+    ///
+    /// For [wake-ups](tidegate_redis#wake-ups), the store has an extra connection per node.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         let (user, password) = (Some(name.into()), Some(password.into()));
         Self { settings: Settings { user, password, ..self.settings }, ..self }

@@ -2,13 +2,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_core::layers::ShardedStore;
-use tidegate_core::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
+use tidegate_core::{Answer, Call, Charges, Decision, Error, Policy, Store, Timestamp};
 use tidegate_redis::connection::check_runtime;
 use tidegate_redis::protocol;
 
 use crate::dispatch::{batch, single};
 use crate::inner::Inner;
 use crate::ready;
+use crate::routing::slots::slot_of;
 
 /// A store on a Redis Cluster. If all states of a call are in one slot, a script on one node
 /// decides the call in one round trip. The [front page of the crate](crate) describes the store.
@@ -74,6 +75,10 @@ impl Store for ClusterStore {
         self.0.batch_group(call)
     }
 
+    fn until_turn(&self, charges: Charges<'_>, place: u64) -> Option<Answer<'_, ()>> {
+        self.0.until_turn(charges, place)
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.0.supports(policy)
     }
@@ -105,6 +110,12 @@ impl Store for Slots {
 
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
         batch::batch_group(&self.0, call)
+    }
+
+    fn until_turn(&self, charges: Charges<'_>, place: u64) -> Option<Answer<'_, ()>> {
+        // All states of a hold are in one slot.
+        let node = self.0.slot_map.primary(slot_of(&self.0.keys, &charges.get(0)?))?;
+        node.connections.until_turn(self.0.keys.keys_of_slots(charges), place)
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {

@@ -599,3 +599,80 @@ fn ids_that_do_not_fit_into_the_bytes_evict_states_and_are_refused_without_any()
     assert!(store.len() < 50, "states of long subjects were evicted");
     assert!(store.bytes() <= store.max_bytes());
 }
+
+#[test]
+fn a_quota_starts_again_at_the_edge_of_its_calendar() {
+    let (store, clock) = store_and_clock(|b| b);
+    let month = policy("plan: quota 2/month in Europe/Amsterdam");
+    let at = |seconds: u64| clock.set(Timestamp::from_micros(seconds * 1_000_000));
+    let (edge, hour) = (1_774_994_400, 3_600); // April 1, 2026, 0:00 in Amsterdam
+    at(edge - hour);
+    assert!(acquire(&store, &month, b"a").unwrap().is_allowed());
+    assert!(acquire(&store, &month, b"a").unwrap().is_allowed());
+    let denied = acquire(&store, &month, b"a").unwrap();
+    assert_eq!(denied.retry_after(), Some(Duration::from_secs(hour)));
+    assert_eq!(denied.verdicts()[0].reset_after(), Duration::from_secs(hour));
+    // The clock steps back over an edge, which mints nothing.
+    at(edge);
+    assert!(acquire(&store, &month, b"a").unwrap().is_allowed());
+    at(edge - hour);
+    assert_eq!(acquire(&store, &month, b"a").unwrap().verdicts()[0].remaining(), 0);
+    assert!(acquire(&store, &month, b"a").unwrap().is_denied());
+    at(edge + hour);
+    assert!(acquire(&store, &month, b"a").unwrap().is_denied());
+}
+
+/// The zone of a policy changes, and both settings are used at the same time for a while. The
+/// quota starts again once per month.
+#[test]
+fn callers_with_different_zones_mint_no_quota() {
+    let (store, clock) = store_and_clock(|b| b);
+    let zones = ["Pacific/Kiritimati", "Etc/GMT+12", "UTC"]; // the offsets are +14, -12 and 0 hours
+    let policies = zones.map(|zone| policy(&format!("plan: quota 1/month in {zone}")));
+    let (start, hour) = (1_767_225_600, 3_600); // January 1, 2026 in UTC
+    let mut admitted = 0;
+    for hours in 24..24 * 364 {
+        clock.set(Timestamp::from_micros((start + hours * hour) * 1_000_000));
+        for policy in &policies {
+            admitted += u64::from(acquire(&store, policy, b"a").unwrap().is_allowed());
+        }
+    }
+    assert_eq!(admitted, 12);
+}
+
+#[test]
+fn a_charge_after_the_earliest_end_counts_in_the_next_window_until_it_is_refunded() {
+    let (store, clock) = store_and_clock(|b| b);
+    // For the first policy, the next day begins an hour earlier.
+    let [east, utc] = ["Etc/GMT-1", "UTC"].map(|zone| policy(&format!("p: quota 5/day in {zone}")));
+    let (midnight, minute) = (1_767_225_600, 60); // January 1, 2026 in UTC
+    let ask = |at: u64, operation, policy: &Policy, cost| {
+        clock.set(Timestamp::from_micros(at * 1_000_000));
+        let charges = [Charge::new(policy, b"a").cost(cost)];
+        store.decide_now(&Call::new(operation, &charges)).unwrap().verdicts()[0].remaining()
+    };
+    assert_eq!(ask(midnight - 90 * minute, Operation::Acquire, &east, 1), 4);
+    assert_eq!(ask(midnight - 30 * minute, Operation::Acquire, &utc, 2), 2);
+    assert_eq!(ask(midnight, Operation::Peek, &utc, 0), 3);
+    assert_eq!(ask(midnight - 30 * minute, Operation::Refund, &utc, 2), 4);
+    assert_eq!(ask(midnight, Operation::Peek, &utc, 0), 4);
+}
+
+#[test]
+fn a_hold_that_crosses_the_edge_of_a_quota_refunds_nothing() {
+    let month = policy("plan: quota 100/month in UTC");
+    let edge = 1_775_001_600; // April 1, 2026
+    for (used, left) in [(10, 100), (60, 90)] {
+        let (store, clock) = store_and_clock(|b| b);
+        let ask = |operation, cost| {
+            let charges = [Charge::new(&month, b"a").cost(cost)];
+            let id = CallId::new(b"job", Duration::from_secs(3_600));
+            store.decide_now(&Call::new(operation, &charges).with_id(id)).unwrap()
+        };
+        clock.set(Timestamp::from_micros((edge - 60) * 1_000_000));
+        assert_eq!(ask(Operation::Hold, 50).verdicts()[0].remaining(), 50);
+        clock.set(Timestamp::from_micros((edge + 60) * 1_000_000));
+        assert_eq!(ask(Operation::Settle, used).verdicts()[0].remaining(), left, "used {used}");
+        clock.set(Timestamp::from_micros((edge - 60) * 1_000_000));
+    }
+}

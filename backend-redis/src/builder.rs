@@ -113,6 +113,10 @@ impl RedisStoreBuilder {
     /// all keys that begin with the prefix. For a policy with
     /// [`refund_lapsed`](crate::Policy::refund_lapsed), and for slots, the user also needs ZADD,
     /// ZREM, ZREVRANGE, ZRANGEBYSCORE, ZREVRANGEBYSCORE, ZREMRANGEBYSCORE and ZCOUNT.
+    ///
+    /// [Wake-ups](crate#wake-ups) need SPUBLISH, SSUBSCRIBE and SUNSUBSCRIBE, on all channels that
+    /// begin with the prefix (`&tidegate:*`). These permissions are optional. Without them, each
+    /// attempt is an entry in the ACL log of the server.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         let (user, password) = (Some(name.into()), Some(password.into()));
         Self { settings: Settings { user, password, ..self.settings }, ..self }

@@ -31,6 +31,7 @@
 //! | decide many calls in one round trip | [`Store::decide_many`] |
 //! | find the meaning of an error | [below](#errors) |
 //! | see how connections are made and replaced | [below](#connections) |
+//! | see how calls that wait for slots are woken | [below](#wake-ups) |
 //! | read the keys with `redis-cli` | [below](#keys) |
 //! | use a server without scripts | [below](#without-scripts) |
 //!
@@ -66,6 +67,19 @@
 //! A call takes at most the sum of `connect_timeout` and `response_timeout`. If the store finds the
 //! connection closed and sends the call on a new connection, the call takes at most twice this sum.
 //! A layer `.timeout(..)` around the store shortens the time of a call.
+//!
+//! # Wake-ups
+//!
+//! While calls [wait for slots](Request::hold_within), the store has an extra
+//! connection, on which the server wakes the calls whose turn it is. The store subscribes to one
+//! shard channel per subject that calls wait for. Five seconds after the last of these calls, the
+//! store closes the connection. With a Sentinel group, the connection is to the primary. A store
+//! with an [existing connection](RedisStoreBuilder::connection) has no wake-ups.
+//!
+//! A wake-up is only a hint, so no call fails because of this connection. While the connection is
+//! lost, the calls are sent again at short intervals. The same applies to a server without shard
+//! channels (before Redis 7) or without RESP3, and to a user without the
+//! [permissions](RedisStoreBuilder::user).
 //!
 //! # Batches
 //!

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use tidegate_core::{Answer, Call, Charge, Decision, Error, Policy, Store, Timestamp};
+use tidegate_core::{Answer, Call, Charge, Charges, Decision, Error, Policy, Store, Timestamp};
 
 use crate::connection::{PROBE_OPERATIONS, check_runtime, check_server, probes};
 use crate::inner::Inner;
@@ -107,6 +107,10 @@ impl Store for RedisStore {
             return None;
         }
         Some(self.0.connections.share(|| call.charges.get(0).map(|charge| charge.slot_key())))
+    }
+
+    fn until_turn(&self, charges: Charges<'_>, place: u64) -> Option<Answer<'_, ()>> {
+        self.0.connections.until_turn(self.0.keys.keys_of_slots(charges), place)
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {

@@ -143,6 +143,7 @@ impl<'a> Window<'a> {
             level: self.rule.level(state.as_ref(), now),
             ends_at: None,
             blocked_until: 0,
+            block_level: 0,
             now,
         };
         input.verdict(self.charge.policy)

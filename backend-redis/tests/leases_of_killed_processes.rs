@@ -6,31 +6,23 @@
     reason = "a helper of a test that fails panics, as the test does"
 )]
 
+mod processes;
+
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tidegate_redis::{Call, Charge, Lease, Operation, Policy, RedisStore, Store, StoreExt};
 use tidegate_test_servers::{Redis, eventually};
+
+use processes::Process;
 
 const PROCESSES: usize = 8;
 
 const LIMIT: u64 = 100_000;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A child process, which is killed when the value is dropped, even if the test fails.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // The process gets SIGKILL, so it runs no code that could return its chunks.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn store(url: &str) -> RedisStore {
     let builder = RedisStore::builder().url(url).connect_timeout(PATIENCE);
@@ -46,15 +38,13 @@ async fn check_with_half_killed(policy: &str) {
     let start = folder.path().join("start");
     let mut processes: Vec<_> = (0..PROCESSES)
         .map(|number| {
-            let child = Command::new(std::env::current_exe().unwrap())
-                .args(["--ignored", "--exact", "process_that_may_be_killed"])
-                .env("LEASES_URL", redis.socket_url())
-                .env("LEASES_POLICY", policy)
-                .env("LEASES_LEDGER", ledger(number))
-                .env("LEASES_START", &start)
-                .stdout(Stdio::null())
-                .spawn();
-            Process(child.unwrap())
+            Process::start("process_that_may_be_killed", |command| {
+                command
+                    .env("LEASES_URL", redis.socket_url())
+                    .env("LEASES_POLICY", policy)
+                    .env("LEASES_LEDGER", ledger(number))
+                    .env("LEASES_START", &start)
+            })
         })
         .collect();
     // All processes begin to admit at the same time, so that each gets a part of the limit even on

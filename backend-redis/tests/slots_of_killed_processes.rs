@@ -6,15 +6,19 @@
     reason = "a helper of a test that fails panics, as the test does"
 )]
 
+mod processes;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_redis::{HoldGuard, Limiter, OnDrop, RedisStore};
 use tidegate_test_servers::{Redis, eventually};
+
+use processes::Process;
 
 const PROCESSES: usize = 20;
 const SLOTS: u64 = 4;
@@ -23,21 +27,9 @@ const POLICY: &str = "slots: concurrent 4 lease 1s";
 const MINUTE: Duration = Duration::from_secs(60);
 const MILLI: Duration = Duration::from_millis(1);
 
-/// A child process, which is killed when the value is dropped, even if the test fails.
-struct Process(Child);
-
-impl Process {
-    fn signal(&self, name: &str) {
-        let mut kill = Command::new("kill");
-        assert!(kill.args(["-s", name, &self.0.id().to_string()]).status().unwrap().success());
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn signal(process: &Process, name: &str) {
+    let mut kill = Command::new("kill");
+    assert!(kill.args(["-s", name, &process.0.id().to_string()]).status().unwrap().success());
 }
 
 fn limiter(url: &str) -> Limiter<RedisStore> {
@@ -97,13 +89,10 @@ async fn never_more_than_the_slots_work_if_processes_are_paused_and_killed() {
     let ledger = |number: usize| folder.path().join(number.to_string());
     let mut processes: BTreeMap<usize, Process> = (0..PROCESSES)
         .map(|number| {
-            let child = Command::new(std::env::current_exe().unwrap())
-                .args(["--ignored", "--exact", "process_that_holds_slots"])
-                .env("SLOTS_URL", redis.socket_url())
-                .env("SLOTS_LEDGER", ledger(number))
-                .stdout(Stdio::null())
-                .spawn();
-            (number, Process(child.unwrap()))
+            let process = Process::start("process_that_holds_slots", |command| {
+                command.env("SLOTS_URL", redis.socket_url()).env("SLOTS_LEDGER", ledger(number))
+            });
+            (number, process)
         })
         .collect();
     let grants =
@@ -116,11 +105,11 @@ async fn never_more_than_the_slots_work_if_processes_are_paused_and_killed() {
         let paused: Vec<usize> =
             processes.keys().copied().filter(|number| number % 4 == round).collect();
         for number in &paused {
-            processes[number].signal("STOP");
+            signal(&processes[number], "STOP");
         }
         tokio::time::sleep(LEASE + LEASE / 4).await;
         for number in &paused {
-            processes[number].signal("CONT");
+            signal(&processes[number], "CONT");
         }
         processes.remove(&round);
         tokio::time::sleep(LEASE / 4).await;

@@ -69,8 +69,9 @@ enum Command {
     ///
     /// The benchmark starts its own server, like `redis`.
     Holds(holds::Options),
-    /// Measure slots on one Redis, with few and with many holders of one subject, next to common
-    /// scripts.
+    /// Measure slots on one Redis: the CPU with few and with many holders of one subject, next to
+    /// common scripts, and the time until the next caller has a slot. Then measure slots over each
+    /// protocol of tidegate-server.
     ///
     /// The benchmark starts its own server, like `redis`.
     Slots(slots::Options),

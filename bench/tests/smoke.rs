@@ -90,8 +90,13 @@ fn the_benchmark_of_holds_measures_each_algorithm_and_judges_both_ratios() {
 
 #[test]
 fn the_benchmark_of_slots_measures_each_way_for_each_number_of_holders() {
-    let report = report_of(&["slots", "--rounds", "1", "--calls", "100", "--holders", "5,50"]);
+    let tiny = ["slots", "--rounds", "1", "--calls", "100", "--holders", "5,50", "--held", "1,2"];
+    let report = report_of(&tiny);
     assert_eq!(report.lines().filter(|line| line.contains("| × ")).count(), 12, "{report}");
+    let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
+    assert_eq!((rows("| own | "), rows("| given | ")), (2, 2), "{report}");
+    let fronts = ["| RESP: ", "| HTTP: ", "| gRPC: "].map(rows);
+    assert_eq!(fronts, [2; 3], "{report}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::redis_commands;
 use tidegate::replay::{Backend, LeaseSpan, Leasing, Pace, Settling, Slots, without_login};
 use tidegate::suggest::Share;
 use tidegate::trace::{self, By, Cost, Format, Order, Pattern, TimeUnit};
-use tidegate_core::Policy;
+use tidegate_core::{Lists, Policy};
 
 /// The environment variable with the password of the store.
 const STORE_PASSWORD: &str = "TIDEGATE_STORE_PASSWORD";
@@ -119,6 +119,11 @@ pub(crate) struct Replay {
         hide_possible_values = true
     )]
     pub(crate) duration_unit: TimeUnit,
+
+    /// File of a list that allows and denies subjects, for all policies. Each line has `allow` or
+    /// `deny`, and an address, a prefix, or `subject` and a subject.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["late_cost", "duration", "leased", "suggest"])]
+    lists: Option<PathBuf>,
 
     /// Also replay on several nodes that share one store and admit busy subjects from leases
     /// (`.leased(..)`). The report shows the requests that the nodes deny too early, and the number
@@ -313,6 +318,14 @@ impl Replay {
             format!("gcra {limit} burst {burst}"),
         ];
         compared.into_iter().map(parse).collect()
+    }
+
+    /// Reads the file of the list.
+    pub(crate) fn lists(&self) -> Result<Option<Lists>, String> {
+        let Some(path) = &self.lists else { return Ok(None) };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("{}: the file cannot be read: {error}", path.display()))?;
+        text.parse().map(Some).map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// Returns the backend in which the replay stores its states.

@@ -28,19 +28,6 @@ impl Command {
     }
 }
 
-/// Parses a policy that is not of slots. The memory of slots depends on the number of their
-/// holders, which a plan does not know.
-fn rate(text: &str) -> Result<Policy, String> {
-    let policy = policy(text)?;
-    if policy.is_concurrent() {
-        return Err(format!(
-            "`{policy}` limits requests at a time; its memory depends on the number of its holders, which a plan does \
-             not know"
-        ));
-    }
-    Ok(policy)
-}
-
 /// Calculate the memory, nodes and CPU that a number of subjects takes in Redis.
 ///
 /// The command computes these numbers from measurements on one machine, which docs/scale.md
@@ -54,7 +41,7 @@ pub(crate) struct Plan {
     subjects: u64,
 
     /// Policy that each request is charged to. The option can be repeated.
-    #[arg(short, long, required = true, value_name = "POLICY", value_parser = rate)]
+    #[arg(short, long, required = true, value_name = "POLICY", value_parser = policy)]
     policy: Vec<Policy>,
 
     /// Rate of the requests of all subjects together, such as `500k/s`, `20M/m` or `100/h`.
@@ -99,6 +86,11 @@ pub(crate) struct Plan {
     /// Number of records in the sliding log of a subject. Default: a full log.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     log_records: Option<u64>,
+
+    /// Number of holders of a subject at one time, for policies of slots. Each request is then a
+    /// hold of all policies. Default: as many holders as there are slots.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    holders: Option<u64>,
 }
 
 const PLANS: &str = "\
@@ -107,15 +99,31 @@ Examples:
   tidegate plan --subjects 1B --rate 2M/s --node-memory 64GiB --replicas 2 --tenant-bytes 8 \
 --policy 'second: token-bucket 10/1s' --policy 'day: sliding-counter 10000/1d'
   tidegate plan --subjects 5M --rate 20k/s --policy 'login: sliding-log 100/1h' --log-records 4
+  tidegate plan --subjects 20k --rate 500/s --policy 'streams: concurrent 10 lease 30s' --holders 2
   tidegate plan --subjects 1M --rate 1M/s --policy 'ingest: fixed-window 1000000/1m' --coalesced --local 90";
 
 impl Plan {
     fn run(&self) -> Result<(), Failure> {
+        self.check()?;
         let plan = plan::Plan::new(self.wanted());
         let mut out = BufWriter::new(io::stdout().lock());
         plan::write(&plan, &mut out)
             .and_then(|()| out.flush())
             .map_err(|error| Failure::writing("the plan", &error))
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let has_slots = self.policy.iter().any(Policy::is_concurrent);
+        let message = match (has_slots, self.holders) {
+            (false, Some(_)) => {
+                "--holders needs a policy of slots, such as `concurrent 10 lease 30s`"
+            }
+            (true, _) if self.coalesced => {
+                "--coalesced is not possible with a policy of slots; the CPU of slots in batches was not measured"
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::Usage(message.to_owned()))
     }
 
     /// Returns the input of the plan.
@@ -136,6 +144,7 @@ impl Plan {
                 subject_bytes: len(self.subject_bytes),
             },
             log_records: self.log_records,
+            holders: self.holders,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use tidegate_core::{Call, Charge, Error, Policy};
-use tidegate_redis::protocol::{Keys, Request};
+use tidegate_redis::protocol::{Keys, Request, probable_time};
 use tidegate_redis::scripts::{Script, all};
 
 use crate::report::number::thousands;
@@ -78,7 +78,7 @@ pub fn write_call(
 ) -> Result<io::Result<()>, Error> {
     let charges = [Charge::new(policy, subject.as_bytes()).cost(cost)];
     let call = Call::acquire(&charges);
-    let request = Request::new(&Keys::new(prefix), &call)?;
+    let request = Request::new(&Keys::new(prefix), &call, probable_time())?;
     // The escapes are octal, because POSIX does not specify hexadecimal escapes for `printf`.
     let argument: String = request.arguments().iter().map(|byte| format!("\\{byte:03o}")).collect();
     let keys = request.keys().iter().map(|key| shell_quoted(&String::from_utf8_lossy(key)));

@@ -71,6 +71,10 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;
+/// Dates, times of day and days of the week, from the crate `jiff`.
+pub mod civil {
+    pub use jiff::civil::{Date, DateTime, Time, Weekday, date, datetime, time};
+}
 mod call;
 mod clock;
 mod decision;
@@ -79,6 +83,7 @@ mod error;
 mod hash;
 pub mod layers;
 mod limiter;
+mod lists;
 mod policy;
 mod split_mix;
 mod store;
@@ -101,6 +106,7 @@ pub mod no_semver {
     pub use crate::engine::state_holds::{MAX_COUNTED_LAPSES, OpenHolds};
     pub use crate::engine::verdict::VerdictInput;
     pub use crate::layers::sharded::shard_pick::{ShardPick, ShardWeights};
+    pub use crate::limiter::ban::check_ban;
     pub use crate::split_mix::{nth_split_mix, split_mix};
     pub use crate::store::keeps_lapsed;
     #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]
@@ -114,8 +120,8 @@ pub use call::{MAX_CHARGES, MAX_ID, MAX_SUBJECT};
 pub use clock::TokioClock;
 pub use clock::{Clock, CoarseClock, ManualClock, SystemClock};
 pub use decision::{
-    AlreadySettled, Decision, Degraded, DegradedAnswer, Outcome, Place, PolicyVerdict, Receipt,
-    Verdict,
+    AlreadySettled, Decision, Degraded, DegradedAnswer, EarliestLapse, Outcome, Place,
+    PolicyVerdict, Receipt, Verdict,
 };
 pub use error::{Error, ErrorKind};
 pub use layers::StoreExt;
@@ -124,6 +130,7 @@ pub use layers::deny_cache::DenyCache;
 pub use layers::fallback::OnFailure;
 #[cfg(feature = "tokio")]
 pub use layers::leased::Lease;
+pub use limiter::ban::MAX_BAN_REASON;
 pub use limiter::estimator::Estimator;
 #[cfg(feature = "tokio")]
 pub use limiter::hold::{CountedGuard, HoldGuard, OnDrop};
@@ -131,9 +138,10 @@ pub use limiter::hold::{Hold, Settlement, Ticket};
 #[cfg(feature = "tokio")]
 pub use limiter::waiting::Admission;
 pub use limiter::{Limiter, MultiRequest, PolicyRef, Request};
+pub use lists::{ListAction, ListError, Lists, PolicyLists};
 pub use policy::{
-    Algorithm, Concurrent, FixedWindow, Policy, PolicyError, Shard, Shards, Share, SlidingCounter,
-    SlidingLog, TokenBucket,
+    Algorithm, Block, Concurrent, FixedWindow, Policy, PolicyError, Quota, Shard, Shards, Share,
+    SlidingCounter, SlidingLog, TokenBucket,
 };
 pub use policy::{DEFAULT_MAX_OPEN_HOLDS, MAX_NAME, MAX_OPEN_HOLDS, MAX_SHARDS};
 pub use policy::{format_duration, parse_duration};

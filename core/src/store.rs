@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 pub use answer::Answer;
 
-use crate::{Call, Decision, Error, ErrorKind, Policy, Timestamp};
+use crate::{Call, Charges, Decision, Error, ErrorKind, Policy, Timestamp};
 
 /// A store keeps states and decides calls. It uses its own clock.
 ///
@@ -132,6 +132,49 @@ pub trait Store: fmt::Debug + Send + Sync {
         Some(0)
     }
 
+    /// Returns a future that completes when a [call in turn](crate::Operation::HoldInTurn) with the
+    /// place `place` should be sent again, because slots are possibly free. Returns `None` if the
+    /// store cannot detect this now, so that the caller must send the call at short intervals.
+    ///
+    /// The future is only a hint, so the caller also sends the call at long intervals. The future
+    /// completes if slots become free after this method has returned, even if it was not polled
+    /// before. So a caller that calls this method first and then sends the call misses nothing. The
+    /// future also completes if the store can no longer detect free slots.
+    ///
+    /// This method must not wait for a server. A store on a server returns `None` while it
+    /// subscribes to the wake-ups of the server, and the caller calls the method again later. By
+    /// default, the method returns `None`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::{Call, CallId, Charge, Decision, Error, Operation, Place, Store};
+    ///
+    /// /// Sends a call again that has the place `place`, until it is admitted.
+    /// async fn wait_in_turn(
+    ///     store: &impl Store,
+    ///     charges: &[Charge<'_>],
+    ///     id: CallId<'_>,
+    ///     place: u64,
+    /// ) -> Result<Decision, Error> {
+    ///     let call = Call::new(Operation::HoldInTurn { place }, charges).with_id(id);
+    ///     loop {
+    ///         let turn = store.until_turn(call.charges, place);
+    ///         let decision = store.decide(call).await?;
+    ///         if decision.place().map(|place| place.number) != Some(place) {
+    ///             return Ok(decision); // admitted, or has lost its place
+    ///         }
+    ///         match turn {
+    ///             Some(turn) => drop(tokio::time::timeout(Duration::from_secs(1), turn).await),
+    ///             None => tokio::time::sleep(Duration::from_millis(50)).await,
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    fn until_turn(&self, charges: Charges<'_>, place: u64) -> Option<Answer<'_, ()>> {
+        let _ = (charges, place);
+        None
+    }
+
     /// Checks that the store can keep states of this policy.
     ///
     /// A limiter calls this method when the limiter is built, so the method must not call a server.
@@ -195,6 +238,10 @@ macro_rules! forward {
 
             fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
                 (**self).batch_group(call)
+            }
+
+            fn until_turn(&self, charges: Charges<'_>, place: u64) -> Option<Answer<'_, ()>> {
+                (**self).until_turn(charges, place)
             }
 
             fn supports(&self, policy: &Policy) -> Result<(), Error> {

@@ -93,7 +93,7 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// A wait until a charge is admitted. A wait can be endless.
+/// A wait until a charge is admitted. A wait can be endless or unknown.
 ///
 /// A wait is stored as one number, so that the longest of several waits is the maximum of the
 /// numbers.
@@ -108,21 +108,41 @@ impl Wait {
     /// one instant.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// An unknown wait: until another caller frees a slot.
+    /// An unknown wait: until another caller frees a slot. It has no earliest lapse.
     pub const UNKNOWN: Self = Self(u64::MAX - 1);
 
-    /// Creates a wait from microseconds.
+    /// Numbers from this number to `UNKNOWN` are unknown waits: the difference is the time until
+    /// the earliest lapse.
+    const MIN_UNKNOWN: u64 = 1 << 63;
+
+    /// Creates a wait from microseconds. A wait of 2^63 microseconds or more becomes the longest
+    /// known wait.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
-        Self(micros)
+        Self(if micros < Self::MIN_UNKNOWN { micros } else { Self::MIN_UNKNOWN - 1 })
+    }
+
+    /// Creates an unknown wait with its earliest lapse: the time until the first hold lapses.
+    pub(crate) const fn unknown_until(earliest_lapse: u64) -> Self {
+        let sum = Self::MIN_UNKNOWN.saturating_add(earliest_lapse);
+        if sum < Self::UNKNOWN.0 { Self(sum) } else { Self::UNKNOWN }
+    }
+
+    /// Returns the microseconds until the earliest lapse, if the wait is unknown and has one.
+    pub(crate) const fn earliest_lapse(self) -> Option<u64> {
+        if self.0 < Self::UNKNOWN.0 { self.0.checked_sub(Self::MIN_UNKNOWN) } else { None }
+    }
+
+    pub(crate) const fn is_unknown(self) -> bool {
+        !self.is_known() && self.0 < Self::NEVER.0
     }
 
     /// Returns the wait from `now` to `then`, both in microseconds. The wait is zero if `then` is
-    /// before `now`.
+    /// before `now`, and at most the longest known wait.
     #[must_use]
     #[inline]
     pub const fn between(now: u64, then: u64) -> Self {
-        Self(then.saturating_sub(now))
+        Self::from_micros(then.saturating_sub(now))
     }
 
     /// Returns `true` if there is no wait.
@@ -141,7 +161,7 @@ impl Wait {
     }
 
     const fn is_known(self) -> bool {
-        self.0 < Self::UNKNOWN.0
+        self.0 < Self::MIN_UNKNOWN
     }
 
     /// Returns the wait in microseconds, or `None` for an endless or unknown wait.
@@ -163,7 +183,7 @@ impl Wait {
 /// Rounds the duration up to microseconds.
 impl From<Duration> for Wait {
     fn from(wait: Duration) -> Self {
-        Self(micros_of_ceil(wait).min(Self::UNKNOWN.0 - 1))
+        Self::from_micros(micros_of_ceil(wait))
     }
 }
 
@@ -207,6 +227,13 @@ mod tests {
         assert_eq!(Wait::NEVER.as_duration(), None);
         assert_eq!(Wait::UNKNOWN.as_duration(), None);
         assert_eq!(Wait::UNKNOWN.after(5), Wait::UNKNOWN);
+        assert_eq!(Wait::UNKNOWN.earliest_lapse(), None);
+        let unknown = Wait::unknown_until(5);
+        assert_eq!((unknown.earliest_lapse(), unknown.as_micros()), (Some(5), None));
+        assert!(unknown.is_unknown() && Wait::UNKNOWN.is_unknown() && !Wait::NEVER.is_unknown());
+        assert!(Wait::from_micros(u64::MAX) < unknown && unknown < Wait::NEVER);
+        assert_eq!(Wait::between(0, u64::MAX), Wait::from_micros(u64::MAX));
+        assert_eq!(Wait::unknown_until(u64::MAX), Wait::UNKNOWN);
         assert!(Wait::from(Duration::MAX) < Wait::UNKNOWN && Wait::UNKNOWN < Wait::NEVER);
     }
 

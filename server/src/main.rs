@@ -27,8 +27,9 @@ fn main() -> ExitCode {
             log::start(settings.log);
             serve(&mut settings).map_err(|error| tracing::error!("{error}"))
         }
-        Task::Check(directory, same_domain) => {
-            app::check(directory.as_deref(), same_domain).map_err(|error| command_failed(&*error))
+        Task::Check { limits, same_domain, lists } => {
+            app::check(limits.as_deref(), same_domain, lists.as_deref())
+                .map_err(|error| command_failed(&*error))
         }
         #[cfg(feature = "top")]
         Task::Top(top) => top.run().map_err(|error| command_failed(&error)),

@@ -89,6 +89,9 @@ pub(crate) fn verdict(verdict: &Verdict) -> String {
     if !verdict.blocked_for().is_zero() {
         let _ = write!(text, ", blocked for {:?}", verdict.blocked_for());
     }
+    if verdict.block_level() > 0 {
+        let _ = write!(text, ", level {}", verdict.block_level());
+    }
     text + if verdict.is_shadow() { ", shadow" } else { "" }
 }
 

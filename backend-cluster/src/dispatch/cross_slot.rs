@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, OwnedCall, Timestamp, Verdict,
+    Block, Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, OwnedCall, Timestamp,
+    Verdict,
 };
 
 use crate::dispatch::request::SlotDecision;
@@ -103,17 +104,21 @@ async fn peek(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     merge(store, Call::with_charges(Operation::Peek, call.charges), slots, None)
 }
 
-/// After a refused peek, sends the denied charges of the policies that block after a denial. The
-/// scripts usually deny these charges again, and write the blocks.
+/// After a refused peek, sends the denied charges of the policies that block after a denial, and
+/// the blocked charges of the policies that restart the block. The scripts usually refuse these
+/// charges again, and write the blocks.
 async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Result<Decision, Error> {
     let all = call.charges.iter().zip(peeked.verdicts()).enumerate();
     let (places, charges): (Vec<usize>, Vec<Charge<'_>>) = all
         .filter(|(_, (charge, verdict))| {
             // If a denial has no wait, the cost of the charge is above the limit. Such a charge
             // does not cause a block.
-            charge.policy.block_duration().is_some()
-                && verdict.outcome() == Outcome::Denied
-                && verdict.retry_after().is_some()
+            let writes_block = |block: &Block| match verdict.outcome() {
+                Outcome::Denied => true,
+                Outcome::Blocked => block.restarts(),
+                _ => false,
+            };
+            charge.policy.block().is_some_and(writes_block) && verdict.retry_after().is_some()
         })
         .map(|(place, (charge, _))| (place, charge))
         .unzip();

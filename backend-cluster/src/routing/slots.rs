@@ -63,6 +63,8 @@ mod tests {
     use tidegate_testkit::generate::{Bytes, ClockKind, Kind, Scenario, Trace, hostile_subject};
     use tidegate_testkit::generate::{policy, scenario};
 
+    use tidegate_redis::protocol::{Request, probable_time};
+
     use super::*;
     use crate::dispatch::cross_slot;
 
@@ -78,7 +80,7 @@ mod tests {
     /// Returns the slots of all keys of a request. The test computes the slots without the code of
     /// the store.
     fn slots(keys: &Keys, operation: Operation, charges: &[Charge<'_>]) -> Vec<u16> {
-        let request = Request::new(keys, &Call::new(operation, charges)).unwrap();
+        let request = Request::new(keys, &Call::new(operation, charges), probable_time()).unwrap();
         request.keys().iter().map(|key| Cluster::slot_of(key)).collect()
     }
 
@@ -158,7 +160,8 @@ mod tests {
     fn a_script_call_across_slots_is_never_sent() {
         let policy: Policy = "p: gcra 1/1s".parse().unwrap();
         let charges = ["a", "b"].map(|subject| Charge::new(&policy, subject));
-        let request = Request::new(&Keys::new("t"), &Call::acquire(&charges)).unwrap();
+        let request =
+            Request::new(&Keys::new("t"), &Call::acquire(&charges), probable_time()).unwrap();
         let _ = slot_of_request(&request);
     }
 
@@ -167,7 +170,8 @@ mod tests {
     fn a_script_call_across_slots_is_never_sent() {
         let policy: Policy = "p: gcra 1/1s".parse().unwrap();
         let charges = ["a", "b"].map(|subject| Charge::new(&policy, subject));
-        let request = Request::new(&Keys::new("t"), &Call::acquire(&charges)).unwrap();
+        let request =
+            Request::new(&Keys::new("t"), &Call::acquire(&charges), probable_time()).unwrap();
         assert_eq!(slot_of_request(&request).unwrap_err().kind(), ErrorKind::Protocol);
     }
 }

@@ -268,6 +268,30 @@ async fn a_refusal_blocks_its_own_subject_and_charges_nothing_in_the_other_slot(
     }
 }
 
+#[tokio::test]
+async fn refusals_across_slots_are_offenses_and_restart_blocks() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
+    let store =
+        patient(cluster().await).prefix(fresh_prefix()).clock(clock.clone()).build().unwrap();
+    let policies = [
+        policy("all: gcra 5/1h"),
+        policy("otp: fixed-window 1/1h block 1m x4 up to 1d forget 7d restart"),
+    ];
+    let subjects = two_subjects().await;
+    let charges = [0, 1].map(|n| Charge::new(&policies[n], &subjects[n]));
+    assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+    // The clock advances by these seconds before each refusal.
+    for (seconds, level, block) in [(0, 1, 60), (59, 1, 60), (60, 2, 240), (100, 2, 240)] {
+        clock.advance(Duration::from_secs(seconds));
+        let decision = store.decide(Call::acquire(&charges)).await.unwrap();
+        assert_eq!(decision.refused_by().collect::<Vec<_>>(), [1]);
+        let verdict = decision.verdicts()[1];
+        assert_eq!(verdict.block_level(), level);
+        assert_eq!(verdict.blocked_for(), Duration::from_secs(block));
+        assert_eq!(used(&store, charges[0]).await, 1);
+    }
+}
+
 /// If one slot refuses a reservation, the store must make no reservation in the other slot, even if
 /// the wait in the other slot would be short enough.
 #[tokio::test]

@@ -23,3 +23,4 @@ mod shards;
 mod store_url;
 mod tenants;
 mod usual_batches;
+mod wake_ups;

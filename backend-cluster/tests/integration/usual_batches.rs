@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use tidegate_cluster::{Call, CallId, Charge, ErrorKind, Operation, Store};
-use tidegate_redis::protocol::{Keys, Request};
+use tidegate_redis::protocol::{Keys, Request, probable_time};
 use tidegate_test_servers::Cluster;
 
 use crate::common::{cluster, fresh_prefix, patient, policy};
@@ -36,7 +36,7 @@ async fn unusual_values_are_decided_by_the_general_script_and_calls_of_a_key_sta
         ["new", "foreign", "held", "blocked", "new", "held", "new", "blocked", "foreign", "held"];
     let charges = subjects.map(|subject| [charge(subject)]);
     let calls: Vec<_> = charges.iter().map(|charges| Call::acquire(charges)).collect();
-    assert!(Request::usual_batch(&Keys::new("any"), &calls).is_some());
+    assert!(Request::usual_batch(&Keys::new("any"), &calls, probable_time()).is_some());
     let shown: Vec<_> = store
         .decide_many(&calls)
         .await

@@ -1,12 +1,12 @@
 //! The steps of connecting to one server: the socket, TLS, and the login.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo};
+use redis::aio::{MultiplexedConnection, SendError};
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo};
 use tidegate_core::ErrorKind;
 use tokio::net::TcpStream;
 #[cfg(unix)]
@@ -18,14 +18,17 @@ use super::live::{Driver, LiveConnection};
 use super::race::first_success;
 use super::stream::{Socket, Stream, configure};
 use super::tls::{self, Tls};
+use super::wake_ups;
 
 /// The settings that are used for connecting to every server.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Access {
     pub(super) tls: Option<Tls>,
     /// The provider of the credentials for servers. Sentinels have a separate login.
     pub(super) credentials: Option<CredentialsProvider>,
     pub(super) response_timeout: Duration,
+    /// The receiver of the messages on a connection for wake-ups.
+    pub(super) wakes: Option<Weak<wake_ups::Shared>>,
 }
 
 /// The last step that an attempt to connect to one server has reached.
@@ -103,9 +106,18 @@ impl Access {
     ) -> Result<(LiveConnection, Driver), ConnectError> {
         let stream = Stream::new(socket);
         let activity = stream.activity();
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.response_timeout));
-        let login = server.redis_settings();
-        let connected = MultiplexedConnection::new_with_config(login, stream, config).await;
+        let mut config =
+            AsyncConnectionConfig::new().set_response_timeout(Some(self.response_timeout));
+        let mut login = server.redis_settings().clone();
+        if let Some(receiver) = self.wakes.clone() {
+            login = login.set_protocol(ProtocolVersion::RESP3);
+            config = config.set_push_sender(move |push: PushInfo| {
+                let receiver = receiver.upgrade().ok_or(SendError)?;
+                receiver.receive(&push);
+                Ok::<(), SendError>(())
+            });
+        }
+        let connected = MultiplexedConnection::new_with_config(&login, stream, config).await;
         let (connection, driver) = connected.map_err(|error| {
             let encryption = tls::login_error(peer, &error);
             error::login_error(peer, &activity.head(), &error, encryption)

@@ -16,6 +16,7 @@
 //! | `url` | functions that parse the URLs of servers, and show URLs without passwords |
 //! | `ready` | the check, at the start of a program, that a server supports everything that a store needs |
 //! | `stream` | the bytes of one connection, and the state of the connection that the bytes show |
+//! | `wake_ups` | the connection that wakes calls that wait for slots |
 //! | `answers` | the ends of replies within these bytes |
 
 mod access;
@@ -35,6 +36,7 @@ mod source;
 mod stream;
 mod tls;
 mod url;
+mod wake_ups;
 
 pub use credentials::{Credentials, CredentialsProvider, ProvidedCredentials};
 pub use given::GivenConnection;

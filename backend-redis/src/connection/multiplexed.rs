@@ -110,6 +110,15 @@ impl Connection {
         }
     }
 
+    /// Returns the time at which the current connection was made.
+    pub(super) fn connected_at(&self) -> Option<Instant> {
+        let Kind::Own(shared) = &self.0 else { return None };
+        match &shared.state().phase {
+            Phase::Live(live) => Some(live.since),
+            _ => None,
+        }
+    }
+
     /// Sends a command on a connection. If the connection is lost and the command was certainly not
     /// sent, sends the command on a new connection. The server never gets the command twice.
     pub async fn send<T: FromRedisValue>(

@@ -112,7 +112,8 @@ impl Settings {
     #[must_use]
     pub fn pool(&self, target: Target, tls: Option<Tls>) -> ConnectionPool {
         let credentials = self.credentials.clone();
-        let access = Access { tls, credentials, response_timeout: self.response_timeout };
+        let response_timeout = self.response_timeout;
+        let access = Access { tls, credentials, response_timeout, wakes: None };
         let source = Source { target, access, connect_timeout: self.connect_timeout };
         ConnectionPool::new(source, self.connections)
     }

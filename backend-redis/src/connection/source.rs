@@ -13,7 +13,7 @@ use super::error::{self, ConnectError, Peer};
 use super::live::{Driver, LiveConnection};
 use super::sentinel::SentinelGroup;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Source {
     pub(super) target: Target,
     pub(super) access: Access,
@@ -21,6 +21,7 @@ pub(super) struct Source {
     pub(super) connect_timeout: Duration,
 }
 
+#[derive(Clone)]
 pub enum Target {
     Server(ConnectionInfo),
     Sentinel {

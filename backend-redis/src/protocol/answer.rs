@@ -2,15 +2,15 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::algorithm::{
-    concurrent, fixed_window, interval_bucket, sliding_counter, token_bucket,
+    concurrent, fixed_window, interval_bucket, quota, sliding_counter, token_bucket,
 };
 use tidegate_core::engine::{Rule, StateShape};
 use tidegate_core::no_semver::{
     Algorithm, Level, VerdictInput, Wait, lapsed_hold, too_many_holds, unknown_hold,
 };
 use tidegate_core::{
-    AlreadySettled, Charge, Decision, Error, ErrorKind, Operation, Outcome, Place, Timestamp,
-    Verdict,
+    AlreadySettled, Charge, Decision, Error, ErrorKind, Operation, Outcome, Place, Policy,
+    Timestamp, Verdict,
 };
 
 use super::bytes::{MAX_NUMBER, Reader};
@@ -29,6 +29,15 @@ pub struct ScriptReply {
     /// Whether the call repeated an earlier hold, and the script has only returned the reply to the
     /// earlier hold.
     pub is_repetition: bool,
+}
+
+/// Returns the time of the server if the script has done nothing because the time is in another
+/// window of a quota.
+pub(super) fn other_window(answer: &[u8]) -> Option<Timestamp> {
+    let (&layout::OTHER_WINDOW, rest) = answer.split_first()? else { return None };
+    let mut reader = Reader(rest);
+    let now = reader.number()?;
+    reader.0.is_empty().then(|| Timestamp::from_micros(now))
 }
 
 /// Returns the error that a script has reported for a call with an id. Returns `None` if the reply
@@ -285,32 +294,33 @@ fn foreign_value(charge: &Charge<'_>) -> Error {
     )
 }
 
-/// The reply of a script to a charge. It contains the outcome and three numbers of the state.
+/// The reply of a script to a charge. It contains the outcome and four numbers of the state.
 ///
 /// Functions of the core compute the rest of the verdict from the numbers of the state, as in every
 /// other store.
 pub(super) struct ChargeReply {
     outcome: Outcome,
+    block_level: u8,
     blocked_until: u64,
-    numbers: [u64; 3],
-    /// The time at which the state ends without further writes, computed by the policy that wrote
-    /// the state. If the core can compute this time from `numbers`, the field is 0.
-    ends_at: u64,
+    /// The numbers a, b, c and d that the rule returns: see `scripts/lib/rules.lua`.
+    numbers: [u64; 4],
     holds: HoldsReply,
 }
 
 impl ChargeReply {
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let outcome = match reader.byte()? {
+        let first = reader.byte()?;
+        let block_level = first / layout::LEVEL_UNIT;
+        let outcome = match first % layout::LEVEL_UNIT {
             layout::ALLOWED => Outcome::Allowed,
             layout::DENIED => Outcome::Denied,
             layout::BLOCKED => Outcome::Blocked,
             _ => return None,
         };
         let blocked_until = reader.number()?;
-        let numbers = [reader.number()?, reader.number()?, reader.number()?];
-        let ends_at = reader.number()?;
-        Some(Self { outcome, blocked_until, numbers, ends_at, holds: HoldsReply::default() })
+        let numbers = [reader.number()?, reader.number()?, reader.number()?, reader.number()?];
+        let holds = HoldsReply::default();
+        Some(Self { outcome, block_level, blocked_until, numbers, holds })
     }
 
     /// Reads a reply that is only the value that an admitted charge has written. The store computes
@@ -321,14 +331,18 @@ impl ChargeReply {
 
     fn written(value: &Value) -> Self {
         let numbers = match *value {
-            Value::Window { ends, count } => [ends, count, 0],
-            Value::Counter { ends, previous, current } => [ends, previous, current],
-            Value::Bucket { time, debt, .. } => [time, debt, 0],
-            Value::Interval { anchor, debt, .. } => [anchor, debt, 0],
-            Value::Slots { count } => [0, count, 0],
+            Value::Window { ends, count } => [ends, count, 0, 0],
+            Value::Counter { ends, previous, current } => [ends, previous, current, 0],
+            Value::Bucket { time, debt, .. } => [time, debt, 0, 0],
+            Value::Interval { anchor, debt, .. } => [anchor, debt, 0, 0],
+            Value::Slots { count } => [0, count, 0, 0],
+            Value::Calendar { earliest_end, ends, count, carry, .. } => {
+                [ends, count, carry, earliest_end]
+            }
         };
         let (outcome, holds) = (Outcome::Allowed, HoldsReply::default());
-        Self { outcome, blocked_until: 0, numbers, ends_at: 0, holds }
+        let (block_level, blocked_until) = (0, 0);
+        Self { outcome, block_level, blocked_until, numbers, holds }
     }
 
     /// Reads the reply to a charge of a usual batch. The inner `None` stands for a charge that the
@@ -337,9 +351,10 @@ impl ChargeReply {
         let is_denied = match *reader.0.first()? {
             layout::EMPTY => {
                 reader.byte()?;
-                let (blocked_until, numbers, ends_at) = (0, [0; 3], 0);
+                let (block_level, blocked_until, numbers) = (0, 0, [0; 4]);
                 let (outcome, holds) = (Outcome::Denied, HoldsReply::default());
-                return Some(Some(Self { outcome, blocked_until, numbers, ends_at, holds }));
+                let reply = Self { outcome, block_level, blocked_until, numbers, holds };
+                return Some(Some(reply));
             }
             layout::DENIED => {
                 reader.byte()?;
@@ -348,48 +363,56 @@ impl ChargeReply {
             _ => false,
         };
         let value = Value::read(reader)?;
-        let reply = Self::written(&value);
+        let mut reply = Self::written(&value);
         if !is_denied {
             return Some(Some(reply));
         }
         // An earlier policy with other numbers possibly wrote the value. So the end of the state is
         // read from the value, and not computed for the current policy.
-        let ends_at = match (value, charge.policy.rule()) {
+        match (value, charge.policy.rule()) {
             (Value::Bucket { unit, recovers_at, .. }, Rule::TokenBucket(rule)) => {
                 if unit != rule.unit() {
                     return Some(None);
                 }
-                recovers_at
+                reply.numbers[3] = recovers_at;
             }
             // If the end does not fit into the value, the script stores `MAX_NUMBER`, and the core
             // computes the end.
             (Value::Interval { recovers_at, .. }, Rule::IntervalBucket(_))
                 if recovers_at < MAX_NUMBER =>
             {
-                recovers_at
+                reply.numbers[3] = recovers_at;
             }
-            _ => 0,
-        };
-        Some(Some(Self { outcome: Outcome::Denied, ends_at, ..reply }))
+            _ => {}
+        }
+        Some(Some(Self { outcome: Outcome::Denied, ..reply }))
+    }
+
+    /// Returns the time at which the state ends without further writes, computed by the policy that
+    /// wrote the state. Returns `None` if the core can compute this time.
+    fn ends_at(&self, policy: &Policy) -> Option<u64> {
+        let [.., d] = self.numbers;
+        (d > 0 && !matches!(policy.rule(), Rule::Quota(_))).then_some(d)
     }
 
     fn verdict(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<Verdict> {
         let (mut wait, level) = self.weigh(charge, cost, now)?;
+        if charge.policy.is_concurrent() && self.outcome == Outcome::Denied && wait.is_zero() {
+            // Slots are free, but another call waits for them and goes first.
+            wait = Wait::UNKNOWN;
+        }
         if let Some(holds) = &self.holds.open
             && !wait.is_zero()
         {
             wait = holds.wait(charge.policy, cost, now, wait);
         }
-        if charge.policy.is_concurrent() && self.outcome == Outcome::Denied && wait.is_zero() {
-            // Slots are free, but another call waits for them and goes first.
-            wait = Wait::UNKNOWN;
-        }
         let input = VerdictInput {
             outcome: self.outcome,
             wait,
             level,
-            ends_at: (self.ends_at > 0).then_some(self.ends_at),
+            ends_at: self.ends_at(charge.policy),
             blocked_until: self.blocked_until,
+            block_level: self.block_level,
             now,
         };
         Some(input.verdict(charge.policy))
@@ -398,19 +421,20 @@ impl ChargeReply {
     /// Returns the time of the charge: the current time, or the time of the last write if the clock
     /// stepped back.
     fn clock_of_the_state(&self, charge: &Charge<'_>, now: u64) -> u64 {
-        let [a, b, _] = self.numbers;
+        let [a, b, ..] = self.numbers;
         let written_at = match charge.policy.rule().shape() {
             StateShape::FixedWindow(_, window) | StateShape::SlidingCounter(window) => {
                 a.saturating_sub(window)
             }
             StateShape::SlidingLog(_, grain) => b.saturating_sub(grain),
+            StateShape::Quota(_) => now,
             _ => a,
         };
         now.max(written_at)
     }
 
     fn weigh(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {
-        let [a, b, c] = self.numbers;
+        let [a, b, c, d] = self.numbers;
         Some(match charge.policy.rule() {
             Rule::FixedWindow(rule) => {
                 let state = (a > 0).then_some(fixed_window::State::new(a, b));
@@ -433,6 +457,11 @@ impl ChargeReply {
                 let state = (b > 0).then_some(concurrent::State::new(b));
                 weigh(rule, state.as_ref(), cost, now)
             }
+            Rule::Quota(rule) => {
+                let state = quota::State::new(0, a, b).with_drift(d, c);
+                let state = (b > 0).then(|| Box::new(state));
+                weigh(rule, state.as_ref(), cost, now)
+            }
             _ => return None,
         })
     }
@@ -441,7 +470,7 @@ impl ChargeReply {
     /// sum of the records, the stamp of the newest record, and the stamp of the last record that
     /// must expire before the cost is admitted.
     fn weigh_log(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {
-        let [sum, newest, last_to_expire] = self.numbers;
+        let [sum, newest, last_to_expire, _] = self.numbers;
         let StateShape::SlidingLog(window, _) = charge.policy.rule().shape() else {
             return None;
         };

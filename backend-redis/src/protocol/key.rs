@@ -1,7 +1,7 @@
 use std::io::Write;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
-use tidegate_core::Charge;
+use tidegate_core::{Charge, Charges};
 
 use super::shard_tag;
 
@@ -88,6 +88,14 @@ impl Keys {
             escape(subject, &mut key);
         }
         key
+    }
+
+    /// Returns the keys of the states of slots. These names are also the names of the channels on
+    /// which scripts wake the calls that wait for the slots.
+    #[must_use]
+    pub fn keys_of_slots(&self, charges: Charges<'_>) -> Vec<Vec<u8>> {
+        let slots = charges.iter().filter(|charge| charge.policy.is_concurrent());
+        slots.map(|charge| self.key(&charge)).collect()
     }
 
     /// Returns the key of the epoch of the holds on a state: the key of the state, followed by

@@ -1,13 +1,15 @@
 use tidegate_core::algorithm::fixed_window::Start;
 use tidegate_core::engine::Rule as PolicyRule;
-use tidegate_core::{Charge, Policy};
+use tidegate_core::{Charge, Policy, Timestamp};
 
+use super::bytes::put;
 use super::layout::{FIXED_ALIGNED, FIXED_ANCHORED, FIXED_PHASED};
 use super::scripts::Rule;
 
 /// Returns the script rule for the policy of a charge, and the four numbers of the policy for the
-/// scripts. Returns `None` if the scripts have no rule for the policy.
-pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
+/// scripts at the time `at`. Only the numbers of a quota depend on the time. Returns `None` if the
+/// scripts have no rule for the policy.
+pub(super) fn numbers(charge: &Charge<'_>, at: Timestamp) -> Option<(Rule, [u64; 4])> {
     let policy = charge.policy;
     let limit = policy.limit();
     Some(match policy.rule() {
@@ -35,8 +37,42 @@ pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
             (Rule::IntervalBucket, [limit, rule.refill(), rule.period_micros(), 0])
         }
         PolicyRule::Concurrent(rule) => (Rule::Concurrent, [limit, rule.lease_micros(), 0, 0]),
+        PolicyRule::Quota(rule) => {
+            let window = rule.window_at(at.as_micros());
+            (Rule::Quota, [limit, window.start, window.end, rule.unit().max_micros()])
+        }
         _ => return None,
     })
+}
+
+/// The times for which the numbers of a request are valid. While they last, no window of a quota in
+/// the request begins or ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Edges {
+    from: u64,
+    to: u64,
+}
+
+impl Edges {
+    /// The numbers are valid at all times, because the request has no quota.
+    pub(super) const NONE: Self = Self { from: 0, to: u64::MAX };
+
+    /// Adds the numbers of a charge.
+    pub(super) fn add(&mut self, rule: Rule, [_, start, end, _]: [u64; 4]) {
+        if rule == Rule::Quota {
+            *self = Self { from: self.from.max(start), to: self.to.min(end) };
+        }
+    }
+
+    /// Returns the two times in the format of `lib/now.lua`, or no bytes for [`NONE`](Self::NONE).
+    pub(super) fn bytes(self) -> Vec<u8> {
+        let mut bytes = vec![];
+        if self != Self::NONE {
+            put(&mut bytes, self.from);
+            put(&mut bytes, self.to);
+        }
+        bytes
+    }
 }
 
 /// The maximum number of records of a log that is stored as a string.

@@ -11,6 +11,7 @@ use tidegate_core::{Call, Error, ErrorKind, Operation, Timestamp};
 
 use super::answer::ScriptReply;
 use super::key::Keys;
+use super::probable_time::{self, probable_time};
 use super::request::{Batch, Reply, Request, Tier};
 
 /// The indices of calls in the list of the plan.
@@ -38,11 +39,18 @@ struct Step {
     /// The reply to the single call of the step, if the call repeated a hold of slots. The step
     /// then extends the hold: see [`Call::must_renew`].
     repeated: Option<Box<ScriptReply>>,
+    /// The last time of the server, if the requests for these calls had the windows of another
+    /// time, and the number of these requests.
+    other_window: Option<(Timestamp, u8)>,
 }
+
+/// The maximum number of requests for a call that have the windows of another time. A second such
+/// request is necessary only if a window ends between two requests.
+const MAX_OTHER_WINDOWS: u8 = 3;
 
 impl Step {
     fn new(places: Places, tier: Tier) -> Self {
-        Self { places: places.into_iter(), tier, repeated: None }
+        Self { places: places.into_iter(), tier, repeated: None, other_window: None }
     }
 }
 
@@ -53,6 +61,8 @@ pub struct PlannedRequest<'a> {
     pub places: Places,
     /// The answer to the call if this request, which extends the hold of the call, succeeds.
     repeated: Option<Box<ScriptReply>>,
+    /// The number of earlier requests for these calls that had the windows of another time.
+    other_windows: u8,
 }
 
 impl<'c, 'a> Plan<'c, 'a> {
@@ -90,8 +100,13 @@ impl<'c, 'a> Plan<'c, 'a> {
             let step = self.steps.last_mut()?;
             if step.places.as_slice().is_empty() {
                 self.steps.pop();
-            } else if let Some(planned) = step.next(self.keys, self.calls, self.is_peek, decided) {
-                break planned;
+                continue;
+            }
+            let (server, other_windows) = step.other_window.unzip();
+            let at = server.or(now).unwrap_or_else(probable_time);
+            if let Some(planned) = step.next(self.keys, self.calls, self.is_peek, at, decided) {
+                let other_windows = other_windows.unwrap_or(0);
+                break PlannedRequest { other_windows, ..planned };
             }
         };
         Some(match now {
@@ -109,7 +124,7 @@ impl<'c, 'a> Plan<'c, 'a> {
         replies: Result<Vec<Reply>, Error>,
         decided: &mut impl FnMut(usize, Result<ScriptReply, Error>),
     ) {
-        let PlannedRequest { request, places, mut repeated } = planned;
+        let PlannedRequest { request, places, mut repeated, other_windows } = planned;
         let mut replies = match replies {
             Ok(replies) => replies.into_iter(),
             Err(error) => {
@@ -118,7 +133,7 @@ impl<'c, 'a> Plan<'c, 'a> {
             }
         };
         let next_tier = request.tier().next();
-        let mut undecided = Places::new();
+        let (mut undecided, mut in_other_window, mut server) = (Places::new(), Places::new(), None);
         for place in places {
             match (replies.next(), next_tier) {
                 (Some(Reply::Decided(Ok(reply))), _)
@@ -135,8 +150,21 @@ impl<'c, 'a> Plan<'c, 'a> {
                     );
                 }
                 (Some(Reply::Undecided), Some(_)) => undecided.push(place),
+                (Some(Reply::OtherWindow(now)), _) if other_windows < MAX_OTHER_WINDOWS => {
+                    in_other_window.push(place);
+                    server = Some(now);
+                }
+                (Some(Reply::OtherWindow(now)), _) => decided(place, Err(unstable_clock(now))),
                 (Some(Reply::Undecided), None) | (None, _) => decided(place, Err(no_reply())),
             }
+        }
+        if let Some(server) = server {
+            if !request.has_time_of_a_test() {
+                probable_time::note(server);
+            }
+            let other_window = Some((server, other_windows + 1));
+            let step = Step::new(in_other_window, request.tier());
+            self.steps.push(Step { repeated: repeated.take(), other_window, ..step });
         }
         if let Some(tier) = next_tier.filter(|_| !undecided.is_empty()) {
             self.steps.push(Step::new(undecided, tier));
@@ -177,8 +205,11 @@ impl Step {
         keys: &Keys,
         calls: &[Call<'a>],
         is_peek: bool,
+        at: Timestamp,
         decided: &mut impl FnMut(usize, Result<ScriptReply, Error>),
     ) -> Option<PlannedRequest<'a>> {
+        let planned =
+            |request, places| PlannedRequest { request, places, repeated: None, other_windows: 0 };
         let &[first, ref others @ ..] = self.places.as_slice() else { return None };
         if others.is_empty() || is_peek || calls[first].id.is_some() {
             self.places.next();
@@ -187,8 +218,10 @@ impl Step {
             if repeated.is_some() {
                 call.operation = Operation::Extend;
             }
-            return match single(keys, &call, self.tier, is_peek) {
-                Ok(request) => Some(PlannedRequest { request, places: smallvec![first], repeated }),
+            return match single(keys, &call, self.tier, is_peek, at) {
+                Ok(request) => {
+                    Some(PlannedRequest { repeated, ..planned(request, smallvec![first]) })
+                }
                 Err(error) => {
                     decided(first, Err(error));
                     None
@@ -197,12 +230,13 @@ impl Step {
         }
         if self.tier == Tier::Usual {
             let rest = self.places.as_slice().iter().map(|&place| &calls[place]);
-            if let Some(request) = Request::usual_batch(keys, rest) {
+            if let Some(request) = Request::usual_batch(keys, rest, at) {
                 let places = self.places.by_ref().take(request.len()).collect();
-                return Some(PlannedRequest { request, places, repeated: None });
+                return Some(planned(request, places));
             }
         }
-        self.next_batch(keys, calls, decided)
+        let (request, places) = self.next_batch(keys, calls, at, decided)?;
+        Some(planned(request, places))
     }
 
     /// Creates a request of a general script for the first calls in the list. The request ends
@@ -211,9 +245,10 @@ impl Step {
         &mut self,
         keys: &Keys,
         calls: &[Call<'a>],
+        at: Timestamp,
         decided: &mut impl FnMut(usize, Result<ScriptReply, Error>),
-    ) -> Option<PlannedRequest<'a>> {
-        let mut batch = Batch::new(keys, self.tier);
+    ) -> Option<(Request<'a>, Places)> {
+        let mut batch = Batch::new(keys, self.tier, at);
         let mut places = Places::new();
         while let Some(&place) = self.places.as_slice().first() {
             let call = &calls[place];
@@ -226,11 +261,7 @@ impl Step {
                 Err(error) => decided(place, Err(error)),
             }
         }
-        (!places.is_empty()).then(|| PlannedRequest {
-            request: batch.finish(),
-            places,
-            repeated: None,
-        })
+        (!places.is_empty()).then(|| (batch.finish(), places))
     }
 }
 
@@ -239,17 +270,27 @@ fn single<'a>(
     call: &Call<'a>,
     tier: Tier,
     is_peek: bool,
+    at: Timestamp,
 ) -> Result<Request<'a>, Error> {
     if is_peek && matches!(call.operation, Operation::Reserve { .. }) {
-        let mut batch = Batch::new(keys, tier);
+        let mut batch = Batch::new(keys, tier, at);
         batch.add_reserve_peek(call)?;
         return Ok(batch.finish());
     }
     let call = if is_peek { Call::with_charges(Operation::Peek, call.charges) } else { *call };
     match tier {
-        Tier::WithHolds => Request::with_holds(keys, &call),
-        _ => Request::new(keys, &call),
+        Tier::WithHolds => Request::with_holds(keys, &call, at),
+        _ => Request::new(keys, &call, at),
     }
+}
+
+fn unstable_clock(now: Timestamp) -> Error {
+    let message = format!(
+        "the clock of the server has jumped to other windows of a quota {MAX_OTHER_WINDOWS} times \
+         during the call, at last to {} µs since 1970; nothing was charged",
+        now.as_micros()
+    );
+    Error::new(ErrorKind::Protocol, message)
 }
 
 /// Returns the error of one call of a batch that failed as a whole.
@@ -273,6 +314,8 @@ mod tests {
     use tidegate_core::{CallId, Charge, Decision, Policy};
 
     use super::super::bounds::{MAX_CHARGES, MAX_KEY_BYTES};
+    use super::super::bytes::put as put_number;
+    use super::super::layout;
     use super::*;
 
     /// Returns a bucket, a window, a policy that blocks, a log, and a policy that refunds lapsed
@@ -554,6 +597,34 @@ mod tests {
     }
 
     #[test]
+    fn a_call_is_sent_again_with_the_windows_at_the_time_of_the_server() {
+        let keys = Keys::new("any");
+        let quota: Policy = "p: quota 9/day in UTC".parse().unwrap();
+        let charge = [Charge::new(&quota, "s")];
+        let (call, day) = (Call::acquire(&charge), 86_400_000_000);
+        let mut decided = vec![];
+        let mut put = |place, reply: Result<ScriptReply, Error>| {
+            decided.push((place, reply.map(|_| ()).map_err(|error| error.kind())));
+        };
+        for calls in [&[call][..], &[call, call]] {
+            let mut plan = Plan::for_all(&keys, calls);
+            for other_windows in 0..=u64::from(MAX_OTHER_WINDOWS) {
+                let planned = plan.next_request(Some(Timestamp::EPOCH), &mut put).unwrap();
+                let at = Timestamp::from_micros(other_windows * day);
+                let expected = Plan::for_all(&keys, calls).next_request(Some(at), &mut put);
+                assert_eq!(planned.request.arguments(), expected.unwrap().request.arguments());
+                let mut reply = vec![layout::OTHER_WINDOW];
+                put_number(&mut reply, at.as_micros() + day);
+                let replies = planned.request.read(&reply);
+                plan.take_replies(planned, replies, &mut put);
+            }
+            assert!(plan.next_request(None, &mut put).is_none());
+        }
+        let error = Err(ErrorKind::Protocol);
+        assert_eq!(decided, [(0, error), (0, error), (1, error)]);
+    }
+
+    #[test]
     fn a_peek_reports_on_a_reservation_and_writes_nothing() {
         let (policies, keys) = (policies(), Keys::new("any"));
         let charge = [Charge::new(&policies[0], "s")];
@@ -563,7 +634,8 @@ mod tests {
             let mut plan = Plan::peek(&keys, &calls, 0);
             assert!(plan.is_peek());
             let planned = plan.next_request(None, &mut |_, _| ()).unwrap();
-            let peek = Request::new(&keys, &Call::new(Operation::Peek, &charge)).unwrap();
+            let peek = Call::new(Operation::Peek, &charge);
+            let peek = Request::new(&keys, &peek, Timestamp::MAX).unwrap();
             let is_plain_peek = planned.request.arguments() == peek.arguments();
             assert_eq!(is_plain_peek, operation == Operation::Acquire);
         }

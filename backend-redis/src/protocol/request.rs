@@ -11,14 +11,15 @@ use tidegate_core::{
 
 use super::answer::{self, ScriptReply};
 use super::bounds;
-use super::bytes::{MAX_NUMBER, put};
+use super::bytes::{MAX_NUMBER, NUMBER, put};
 use super::key::Keys;
 use super::layout::{
     ACQUIRE, ACQUIRE_IN_TURN, ACQUIRE_UP_TO, BLOCK, BLOCK_AT_LEAST, CHARGE, CHECK_ONLY, EXTEND,
-    HOLD, HOLD_REPEATED, ID, LEAVE, PEEK, REFUND, RESET, SETTLE, SETTLE_SO_FAR, SHADOW, UNDO,
+    HOLD, HOLD_REPEATED, ID, LEAVE, PEEK, REFUND, RESET, RESTARTS, SETTLE, SETTLE_SO_FAR, SHADOW,
+    UNDO,
 };
 use super::normalized::NormalizedCall;
-use super::numbers::{MAX_STRING_RECORDS, is_long, numbers};
+use super::numbers::{Edges, MAX_STRING_RECORDS, is_long, numbers};
 use super::scripts::{self, RecordKind, Rule, Script, StateKind};
 use super::single_charges::{self, Parts, SingleCharges};
 
@@ -34,8 +35,10 @@ pub struct Request<'a> {
     arguments: Vec<u8>,
     /// The arguments for a call with an id. The last key in `keys` is the key of the id.
     id: Option<IdArguments<'a>>,
+    /// The times for which the numbers in the arguments are valid.
+    edges: Edges,
     /// The time that the script uses instead of the server's clock, in tests.
-    time: Option<Vec<u8>>,
+    time: Option<Timestamp>,
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
     /// The groups of charges, if the request is a usual batch. The charges of a group differ only
     /// in their keys.
@@ -80,6 +83,9 @@ pub enum Reply {
     /// The script wrote nothing for the call. A request of the [next tier](Tier::next) must decide
     /// the call.
     Undecided,
+    /// The script wrote nothing, because a quota of the request has another window at the time of
+    /// the server. This is the time of the server.
+    OtherWindow(Timestamp),
 }
 
 /// Returns [`ErrorKind::Unsupported`] if the scripts cannot store the states of a policy. The
@@ -99,8 +105,11 @@ pub fn supports(policy: &Policy) -> Result<(), Error> {
 impl<'a> Request<'a> {
     /// Creates a request for one call. Returns the error of [`Call::check`] and, for a hold, the
     /// error of [`supports`].
-    pub fn new(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
-        Self::with_tier(keys, call, general_tier(call))
+    ///
+    /// `at` is the probable time of the server, see [`probable_time`](super::probable_time). If a
+    /// quota has another window at the time of the server, the reply is [`Reply::OtherWindow`].
+    pub fn new(keys: &Keys, call: &Call<'a>, at: Timestamp) -> Result<Self, Error> {
+        Self::with_tier(keys, call, general_tier(call), at)
     }
 
     /// Creates a request for one call that uses a script of [`Tier::WithHolds`].
@@ -108,11 +117,11 @@ impl<'a> Request<'a> {
     /// A state can have holds although no policy of the call refunds lapsed holds, because an
     /// earlier policy of the same name refunded them. The script of [`new`](Self::new) treats such
     /// a state as a foreign value.
-    pub fn with_holds(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
-        Self::with_tier(keys, call, Tier::WithHolds)
+    pub fn with_holds(keys: &Keys, call: &Call<'a>, at: Timestamp) -> Result<Self, Error> {
+        Self::with_tier(keys, call, Tier::WithHolds, at)
     }
 
-    fn with_tier(keys: &Keys, call: &Call<'a>, tier: Tier) -> Result<Self, Error> {
+    fn with_tier(keys: &Keys, call: &Call<'a>, tier: Tier, at: Timestamp) -> Result<Self, Error> {
         let (states, normalized) = (tier.states(), NormalizedCall::new(call)?);
         if call.operation.is_of_hold() {
             // A limiter refuses a policy that the scripts do not support. But a caller can also
@@ -131,7 +140,7 @@ impl<'a> Request<'a> {
             Some(_) => RecordKind::Id,
         };
         let single = match states {
-            StateKind::Plain => Self::single(keys, &normalized, record)?,
+            StateKind::Plain => Self::single(keys, &normalized, record, at)?,
             StateKind::WithHolds => None,
         };
         let request = match single {
@@ -141,7 +150,7 @@ impl<'a> Request<'a> {
                     true => scripts::settle(states),
                     false => scripts::batch(record, states),
                 };
-                let mut batch = Batch::new(keys, tier);
+                let mut batch = Batch::new(keys, tier, at);
                 batch.add(normalized)?;
                 Self { script, ..batch.finish() }
             }
@@ -161,15 +170,16 @@ impl<'a> Request<'a> {
     pub fn usual_batch<'c>(
         keys: &Keys,
         calls: impl IntoIterator<Item = &'c Call<'a>, IntoIter: ExactSizeIterator>,
+        at: Timestamp,
     ) -> Option<Self>
     where
         'a: 'c,
     {
-        let Parts { keys, arguments, calls, charges } =
-            single_charges::parts(keys, calls.into_iter())?;
+        let Parts { keys, arguments, calls, charges, edges } =
+            single_charges::parts(keys, calls.into_iter(), at)?;
         let (script, single_charges) = (scripts::batch_single(), Some(charges));
         let (id, time, tier) = (None, None, Tier::Usual);
-        Some(Self { script, keys, arguments, id, time, calls, single_charges, tier })
+        Some(Self { script, keys, arguments, id, edges, time, calls, single_charges, tier })
     }
 
     /// Returns the keys of the epochs of all charges, for an operation on a hold.
@@ -192,10 +202,16 @@ impl<'a> Request<'a> {
         keys: &Keys,
         normalized: &NormalizedCall<'a>,
         record: RecordKind,
+        at: Timestamp,
     ) -> Result<Option<Self>, Error> {
         let (op, argument) = number_and_argument(normalized.operation)?;
         let [(charge, cost)] = &normalized.charges[..] else { return Ok(None) };
-        let (rule, numbers) = rule_and_numbers(charge)?;
+        if charge.policy.block().is_some_and(|block| block.factor() > 1 || block.restarts()) {
+            return Ok(None);
+        }
+        let (rule, numbers) = rule_and_numbers(charge, at)?;
+        let mut edges = Edges::NONE;
+        edges.add(rule, numbers);
         let start = start_of(charge);
         let script = match op {
             ACQUIRE if charge.is_check_only => None,
@@ -218,6 +234,7 @@ impl<'a> Request<'a> {
             keys: vec![keys.key(charge)],
             arguments,
             id: None,
+            edges,
             time: None,
             calls: SmallVec::new(),
             single_charges: None,
@@ -229,9 +246,7 @@ impl<'a> Request<'a> {
     /// at least an hour of real time, so that no state is lost while virtual time stands still.
     #[must_use]
     pub fn at(mut self, time: Timestamp) -> Self {
-        let mut bytes = vec![];
-        put(&mut bytes, time.as_micros());
-        self.time = Some(bytes);
+        self.time = Some(time);
         if let Some(IdArguments { millis: Some(millis), .. }) = &mut self.id {
             *millis = MIN_MILLIS_IN_TESTS.max(*millis);
         }
@@ -248,6 +263,11 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn arguments(&self) -> &[u8] {
         &self.arguments
+    }
+
+    /// Returns `true` if a test has set the time.
+    pub(super) fn has_time_of_a_test(&self) -> bool {
+        self.time.is_some()
     }
 
     #[must_use]
@@ -292,8 +312,12 @@ impl<'a> Request<'a> {
         if let Some(id) = &self.id {
             command.arg(&id.request[..]).arg(id.millis);
         }
-        if let Some(time) = &self.time {
-            command.arg(&time[..]);
+        let mut times = self.edges.bytes();
+        if let Some(time) = self.time {
+            put(&mut times, time.as_micros());
+        }
+        if !times.is_empty() {
+            command.arg(times);
         }
         command
     }
@@ -302,6 +326,11 @@ impl<'a> Request<'a> {
     /// [`ErrorKind::Protocol`] if the reply is not valid. If a single call of a batch fails, its
     /// entry contains the error, such as [`ErrorKind::ForeignValue`].
     pub fn read(&self, reply: &[u8]) -> Result<Vec<Reply>, Error> {
+        if self.edges != Edges::NONE
+            && let Some(now) = answer::other_window(reply)
+        {
+            return Ok(self.calls.iter().map(|_| Reply::OtherWindow(now)).collect());
+        }
         if let Some(charges) = &self.single_charges {
             let replies = charges.read(&self.calls, reply).ok_or_else(|| invalid_reply(reply))?;
             let replies = replies.into_iter();
@@ -357,6 +386,9 @@ pub struct Batch<'a, 'k> {
     arguments: Vec<u8>,
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
     tier: Tier,
+    /// The probable time of the server.
+    at: Timestamp,
+    edges: Edges,
 }
 
 impl<'a, 'k> Batch<'a, 'k> {
@@ -365,9 +397,9 @@ impl<'a, 'k> Batch<'a, 'k> {
     pub const MAX_CHARGES: usize = bounds::MAX_CHARGES;
 
     /// Creates an empty batch for a script of the tier `tier`. If a call needs a later tier, the
-    /// batch changes to the later tier.
+    /// batch changes to the later tier. `at` is the probable time of the server.
     #[must_use]
-    pub fn new(names: &'k Keys, tier: Tier) -> Self {
+    pub fn new(names: &'k Keys, tier: Tier, at: Timestamp) -> Self {
         Self {
             names,
             numbers: HashMap::new(),
@@ -377,6 +409,8 @@ impl<'a, 'k> Batch<'a, 'k> {
             arguments: vec![],
             calls: SmallVec::new(),
             tier: tier.max(Tier::General),
+            at,
+            edges: Edges::NONE,
         }
     }
 
@@ -415,13 +449,14 @@ impl<'a, 'k> Batch<'a, 'k> {
         let rules: SmallVec<[_; 4]> = normalized
             .charges
             .iter()
-            .map(|(charge, _)| rule_and_numbers(charge))
+            .map(|(charge, _)| rule_and_numbers(charge, self.at))
             .collect::<Result<_, _>>()?;
         let count = u8::try_from(normalized.charges.len()).unwrap_or(u8::MAX);
         self.arguments.extend_from_slice(&[op, count]);
         put(&mut self.arguments, argument);
         self.charges += normalized.charges.len();
         for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(rules) {
+            self.edges.add(rule, numbers);
             let number = self.number_of(self.names.key(charge));
             let penalty = match op {
                 // A reset or a refund changes the epoch of the holds on a state and causes no
@@ -434,6 +469,7 @@ impl<'a, 'k> Batch<'a, 'k> {
             put(&mut self.arguments, *cost);
             put(&mut self.arguments, penalty);
             numbers.iter().for_each(|&number| put(&mut self.arguments, number));
+            put_growth(&mut self.arguments, charge.policy);
         }
         if normalized.refunds_lapsed() {
             self.tier = Tier::WithHolds;
@@ -458,12 +494,13 @@ impl<'a, 'k> Batch<'a, 'k> {
 
     #[must_use]
     pub fn finish(self) -> Request<'a> {
-        let Self { keys, arguments, calls, tier, .. } = self;
+        let Self { keys, arguments, calls, tier, edges, .. } = self;
         Request {
             script: scripts::batch(RecordKind::None, tier.states()),
             keys,
             arguments,
             id: None,
+            edges,
             time: None,
             calls,
             single_charges: None,
@@ -569,8 +606,8 @@ fn micros(span: Duration, round_up: u128) -> u64 {
     u64::try_from((span.min(MAX_SPAN).as_nanos() + round_up) / 1_000).unwrap_or(u64::MAX)
 }
 
-fn rule_and_numbers(charge: &Charge<'_>) -> Result<(Rule, [u64; 4]), Error> {
-    numbers(charge).ok_or_else(|| {
+fn rule_and_numbers(charge: &Charge<'_>, at: Timestamp) -> Result<(Rule, [u64; 4]), Error> {
+    numbers(charge, at).ok_or_else(|| {
         Error::new(
             ErrorKind::Unsupported,
             format!("`{}` has an algorithm for which this version has no script", charge.policy),
@@ -578,7 +615,20 @@ fn rule_and_numbers(charge: &Charge<'_>) -> Result<(Rule, [u64; 4]), Error> {
     })
 }
 
-/// Returns the length of the block that follows a denial, in microseconds, or 0 for no block.
+/// Adds the growth of the policy's blocks: the factor, the maximum length of a block, and the time
+/// from the end of a block until the offenses are forgotten.
+fn put_growth(arguments: &mut Vec<u8>, policy: &Policy) {
+    let Some(block) = policy.block() else {
+        return arguments.extend_from_slice(&[0; 1 + 2 * NUMBER]);
+    };
+    // A factor is at most `Block::MAX_FACTOR`, which is less than `RESTARTS`.
+    let factor = u8::try_from(block.factor()).unwrap_or(u8::MAX);
+    arguments.push(factor.saturating_add(if block.restarts() { RESTARTS } else { 0 }));
+    put(arguments, micros(block.max_span(), 0));
+    put(arguments, micros(block.forget_after().unwrap_or_default(), 0));
+}
+
+/// Returns the length of the first block after a denial, in microseconds, or 0 for no block.
 fn penalty(charge: &Charge<'_>) -> u64 {
     micros(charge.policy.block_duration().unwrap_or_default(), 0)
 }

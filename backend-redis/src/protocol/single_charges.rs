@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use smallvec::SmallVec;
-use tidegate_core::{Call, Charge, Operation};
+use tidegate_core::{Call, Charge, Operation, Timestamp};
 
 use super::answer::{ChargeReply, ScriptReply, decide};
 use super::bounds::{MAX_CHARGES, MAX_KEY_BYTES};
@@ -12,7 +12,7 @@ use super::bytes::{Reader, put};
 use super::key::Keys;
 use super::layout;
 use super::normalized::NormalizedCall;
-use super::numbers::numbers;
+use super::numbers::{Edges, numbers};
 use super::scripts::Rule;
 
 /// The maximum number of groups in a usual batch. The general script decides a batch with more
@@ -46,13 +46,16 @@ pub(super) struct Parts<'a> {
     pub(super) arguments: Vec<u8>,
     pub(super) calls: SmallVec<[NormalizedCall<'a>; 1]>,
     pub(super) charges: SingleCharges,
+    pub(super) edges: Edges,
 }
 
 /// Creates the parts of a request for as many of the first calls as fit. Returns `None` if one of
-/// these calls does not belong in a usual batch, or if a key has charges in two groups.
+/// these calls does not belong in a usual batch, or if a key has charges in two groups. `at` is the
+/// probable time of the server.
 pub(super) fn parts<'c, 'a: 'c>(
     names: &Keys,
     calls: impl ExactSizeIterator<Item = &'c Call<'a>>,
+    at: Timestamp,
 ) -> Option<Parts<'a>> {
     let mut groups: Vec<Group> = vec![];
     // The group of each key as an index into `groups`, and the index of the key in `keys`.
@@ -60,13 +63,14 @@ pub(super) fn parts<'c, 'a: 'c>(
         HashMap::with_capacity(calls.len().min(MAX_CHARGES));
     let mut keys: Vec<Places> = vec![];
     let mut normalized = SmallVec::with_capacity(calls.len().min(MAX_CHARGES));
-    let mut bytes = 0;
+    let (mut bytes, mut edges) = (0, Edges::NONE);
     for (place, call) in calls.enumerate() {
         if place == MAX_CHARGES || bytes > MAX_KEY_BYTES {
             break;
         }
         let charge = usual_charge(call)?;
-        let (rule, numbers) = numbers(&charge).filter(|(rule, _)| *rule != Rule::SlidingLog)?;
+        let (rule, numbers) = numbers(&charge, at).filter(|(rule, _)| *rule != Rule::SlidingLog)?;
+        edges.add(rule, numbers);
         let has_charge =
             |group: &Group| (group.rule, group.cost, group.numbers) == (rule, charge.cost, numbers);
         let group = match groups.iter().position(has_charge) {
@@ -104,7 +108,8 @@ pub(super) fn parts<'c, 'a: 'c>(
     }
     let in_order = charges.groups.iter().flat_map(|group| &group.keys);
     let keys = in_order.map(|&number| std::mem::take(&mut names[number])).collect();
-    Some(Parts { keys, arguments: charges.arguments(), calls: normalized, charges })
+    let arguments = charges.arguments();
+    Some(Parts { keys, arguments, calls: normalized, charges, edges })
 }
 
 fn usual_charge<'a>(call: &Call<'a>) -> Option<Charge<'a>> {

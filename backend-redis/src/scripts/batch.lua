@@ -8,9 +8,13 @@
 -- costs, the length of a block, or the time of the charge that an undo undoes.
 --
 -- A charge in ARGV[1] consists of the number of its key, the rule, the flags, the cost, the penalty
--- (the length of the block after a denial), and the four numbers of the policy. A charge of a reset
--- or a refund has the number of the key of the epoch instead of the penalty (see lib/epoch.lua). No
--- two charges of a call have the same key.
+-- (the length of the first block after a denial), the four numbers of the policy, and the growth of
+-- blocks. A charge of a reset or a refund has the number of the key of the epoch instead of the
+-- penalty (see lib/epoch.lua). No two charges of a call have the same key.
+--
+-- The growth of blocks consists of the factor (1 byte), the maximum length of a block, and the time
+-- from the end of a block until the offenses are forgotten (0 if blocks do not grow). RESTARTS is
+-- added to the factor if a refusal during a block restarts the block.
 --
 -- ARGV[2]: the time, if a test sets it.
 --
@@ -19,9 +23,9 @@
 -- foreign value, the reply to the call is the place (from 1) of the first such charge in the call.
 --
 -- Every other reply to a call consists of 0 and the replies to the charges. The reply to a charge
--- is the outcome, the time until which the key is blocked, three numbers of the rule (a, b, c), and
--- the time at which the state ends (d). For a refund, an undo and a charge beyond the limit, the
--- amount follows, a whole number.
+-- is the outcome plus LEVEL_UNIT times the level (the number of offenses), the time until which the
+-- key is blocked, three numbers of the rule (a, b, c), and the time at which the state ends (d).
+-- For a refund, an undo and a charge beyond the limit, the amount follows, a whole number.
 --
 -- In the reply to an acquire of up to the costs, the amount that each charge was charged follows
 -- the first 0. If the call is denied, this amount is 0.
@@ -29,6 +33,7 @@
 --- @include lib/now
 --- @include lib/rules
 --- @include lib/value.read
+--- @include lib/value.offenses
 --- @include lib/levels
 
 local request = ARGV[1]
@@ -45,19 +50,19 @@ local found, others_absent = {}, false
 --- @end
 
 -- Tables of the keys that the fast path (the loop at the end of this file) did not handle, indexed
--- by the number of the key: the value, its kind, the time until which the value blocks, and whether
--- the value is a list. For each key that must still be written, `changed` contains the time until
--- which the key must live.
-local values, kinds, blocks, lists, changed = {}, {}, {}, {}, {}
+-- by the number of the key: the value, its kind, the time until which the value blocks, whether the
+-- value is a list, and the offenses (see lib/value.lua). For each key that must still be written,
+-- `changed` contains the time until which the key must live.
+local values, kinds, blocks, lists, offenses, changed = {}, {}, {}, {}, {}, {}
 
 local function load_state(k)
   if kinds[k] then return end
   if found[k] then
-    values[k], kinds[k], blocks[k] = decode(found[k])
+    values[k], kinds[k], blocks[k], offenses[k] = decode(found[k])
   elseif others_absent then
     kinds[k], blocks[k] = NONE, 0
   else
-    values[k], kinds[k], blocks[k], lists[k] = read(KEYS[k])
+    values[k], kinds[k], blocks[k], lists[k], offenses[k] = read(KEYS[k])
   end
 end
 
@@ -77,12 +82,13 @@ end
 -- Sets a state. A string is written at the very end of the script. A list is written immediately,
 -- because a later call may read its elements.
 local function set_state(k, value, kind, blocked_until, expires_at, plan)
-  if blocked_until > expires_at then expires_at = blocked_until end
+  expires_at = math.max(expires_at, blocked_until, forgotten_at(offenses[k]))
   if plan then
     -- If this script has removed the state, the key still exists, because the script removes keys
     -- only at its end.
     local is_there = values[k] or changed[k]
-    write_list(KEYS[k], is_there, lists[k], blocking(value, blocked_until), expires_at, plan)
+    write_list(KEYS[k], is_there, lists[k], blocking(value, blocked_until, offenses[k]), expires_at,
+      plan)
     lists[k], changed[k] = true, nil
   else
     lists[k], changed[k] = false, expires_at
@@ -91,27 +97,36 @@ local function set_state(k, value, kind, blocked_until, expires_at, plan)
 end
 
 local function remove_state(k)
-  values[k], kinds[k], blocks[k], lists[k], changed[k] = nil, NONE, 0, false, 0
+  values[k], kinds[k], blocks[k], lists[k], offenses[k], changed[k] = nil, NONE, 0, false, nil, 0
 end
 
--- Blocks a key until the time `blocked_until`, or removes the block of the key if the time is 0.
-local function set_block(k, blocked_until)
-  local kind, ends = kinds[k], ends_at(k)
+-- Blocks a key until the time `blocked_until`, or removes the block and the offenses of the key if
+-- the time is 0. `forget` is the time from the end of the block until the offenses are forgotten,
+-- or 0 if the policy does not determine it. `level` is the new level, or `nil` to keep the level.
+local function set_block(k, blocked_until, forget, level)
+  local kind, ends, old = kinds[k], ends_at(k), offenses[k]
+  level, offenses[k] = level or level_of(old), nil
+  if blocked_until > 0 and level > 0 then
+    local until_forgotten =
+      forget > 0 and blocked_until + forget or math.max(forgotten_at(old), blocked_until)
+    offenses[k] = pack('<BI7', level, until_forgotten)
+  end
   if kind == NONE and blocked_until == 0 then return remove_state(k) end
   local plan = lists[k] and { from = 0, to = -1 }
   set_state(k, values[k] or string.char(NONE), kind, blocked_until, ends, plan)
 end
 
--- Applies a refund, an undo or an acquire to a state, by the rule of a charge. Keeps the block of
--- the state.
+-- Applies a refund, an undo or an acquire to a state, by the rule of a charge. Keeps the block and
+-- the offenses of the state.
 local function change_state(op, k, rule, cost, taken_at, p1, p2, p3, p4, max_records)
   local _, _, _, _, _, after, expires_at, plan =
     RULES[rule](values[k], kinds[k], cost, op, op == UNDO and cost or 0, taken_at, p1, p2, p3, p4,
       KEYS[k], lists[k], max_records)
   local blocked_until = blocks[k] > now and blocks[k] or 0
+  if after ~= nil then offenses[k] = remembered(offenses[k]) end
   if after then
     set_state(k, after, after:byte(), blocked_until, expires_at, plan)
-  elseif after == false and blocked_until > 0 then
+  elseif after == false and (blocked_until > 0 or offenses[k]) then
     set_state(k, string.char(NONE), NONE, blocked_until, 0)
   elseif after == false then
     remove_state(k)
@@ -121,6 +136,29 @@ end
 -- Parses one charge of a call. The charges of the call begin at byte `charges` of the request.
 local function parse_charge(charges, place)
   return parse('<I2BBI7I7I7I7I7I7', request, charges + (place - 1) * CHARGE_SIZE)
+end
+
+-- Parses the growth of blocks of a charge.
+local function parse_growth(charges, place)
+  return parse('<BI7I7', request, charges + place * CHARGE_SIZE - GROWTH_SIZE)
+end
+
+-- Blocks a key after a denial, or restarts its block after a refusal during the block, as
+-- core/src/engine/block.rs does.
+local function penalize(k, outcome, penalty, charges, place)
+  local factor, max, forget = parse_growth(charges, place)
+  local level, restarts = level_of(offenses[k]), factor >= RESTARTS
+  if restarts then factor = factor - RESTARTS end
+  local wanted = outcome == DENIED and level + 1 or math.max(level, 1)
+  local reached, length = 1, penalty
+  while reached < wanted and length < max do
+    reached, length = reached + 1, math.min(length * factor, max)
+  end
+  if outcome == DENIED then
+    set_block(k, now + length, forget, forget > 0 and reached or nil)
+  elseif restarts then
+    set_block(k, math.max(blocks[k], now + length), forget)
+  end
 end
 
 local function is_shadow(flags)
@@ -162,11 +200,14 @@ end
 local function commit_charges(count, charges, allowed)
   for place = 1, count do
     local k, after, cost = keys[place], afters[place], costs[place]
-    if outcomes[place] == DENIED then
+    if outcomes[place] ~= ALLOWED then
       local _, _, _, _, penalty, p1 = parse_charge(charges, place)
       -- A charge with a cost above the limit is denied, but causes no penalty (no block).
-      if penalty > 0 and cost > 0 and cost <= p1 then set_block(k, now + penalty) end
+      if penalty > 0 and cost > 0 and cost <= p1 then
+        penalize(k, outcomes[place], penalty, charges, place)
+      end
     elseif allowed and after then
+      offenses[k] = remembered(offenses[k])
       set_state(k, after, after:byte(), 0, expiries[place], plans[place])
     elseif after then
       -- This charge is not made, because another charge of the call is denied. So the reply to this
@@ -216,10 +257,11 @@ local function change_states(op, count, argument, charges)
   for place = 1, count do
     local k, rule, _, cost, epoch, p1, p2, p3, p4 = parse_charge(charges, place)
     local before, unit = held(rule, firsts[place], seconds[place], thirds[place], p2)
+    local _, _, forget = parse_growth(charges, place)
     if op == BLOCK then
-      if argument > 0 or values[k] then set_block(k, argument > 0 and now + argument or 0) end
+      if argument > 0 or values[k] then set_block(k, argument > 0 and now + argument or 0, forget) end
     elseif op == BLOCK_AT_LEAST then
-      if argument > 0 and blocks[k] < now + argument then set_block(k, now + argument) end
+      if argument > 0 and blocks[k] < now + argument then set_block(k, now + argument, forget) end
     elseif op == RESET then
       if values[k] then remove_state(k) end
       call('UNLINK', KEYS[epoch])
@@ -284,14 +326,23 @@ local function decide(op, count, argument, charges)
   --- @end
   local has_amounts = op == REFUND or op == UNDO or op == CHARGE
   for place = 1, count do
-    answer[#answer + 1] = pack('<BI7I7I7I7I7', outcomes[place], blocks[keys[place]], firsts[place],
-      seconds[place], thirds[place], fourths[place])
+    local k = keys[place]
+    answer[#answer + 1] = pack('<BI7I7I7I7I7', outcomes[place] + LEVEL_UNIT * level_of(offenses[k]), blocks[k],
+      firsts[place], seconds[place], thirds[place], fourths[place])
     if has_amounts then answer[#answer + 1] = pack('<I7', amounts[place]) end
   end
 end
 
 --- @when lapse
 --- @include batch_with_holds
+--- @end
+--- @when id hold
+-- A call with an id needs `is_done` and `held_and_spent`, which only `decide` sets. So load all
+-- states, because the fast path handles no state that is loaded.
+for k = 1, #KEYS do load_state(k) end
+--- @end
+--- @when lapse
+--- @inline batch_with_holds.check
 --- @end
 local at = 1
 while at <= #request do
@@ -328,7 +379,7 @@ end
 --- @end
 for k, ends in pairs(changed) do
   if values[k] then
-    call('PSETEX', KEYS[k], ttl_until(ends), blocking(values[k], blocks[k]))
+    call('PSETEX', KEYS[k], ttl_until(ends), blocking(values[k], blocks[k], offenses[k]))
   else
     call('UNLINK', KEYS[k])
   end

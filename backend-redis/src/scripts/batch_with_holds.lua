@@ -16,13 +16,14 @@ local was_list = {}
 local load_without_holds = load_state
 load_state = function(k)
   if kinds[k] then return end
-  local value, kind, blocked_until, foot = read_holds(KEYS[k])
+  local value, kind, blocked_until, foot, read_offenses = read_holds(KEYS[k])
   if value == nil then
     load_without_holds(k)
     was_list[k] = lists[k]
     return
   end
   values[k], kinds[k], blocks[k], lists[k], feet[k] = value or nil, kind, blocked_until, false, foot
+  offenses[k] = read_offenses
 end
 
 local ends_at_without_holds = ends_at
@@ -42,7 +43,9 @@ end
 -- While a state has holds, the state is kept even if nothing is charged in it.
 local remove_without_holds = remove_state
 remove_state = function(k)
-  if feet[k] then set_state(k, string.char(NONE), NONE, 0, 0) else remove_without_holds(k) end
+  if not feet[k] then return remove_without_holds(k) end
+  offenses[k] = nil
+  set_state(k, string.char(NONE), NONE, 0, 0)
 end
 
 -- Stores in the foot the rule that wrote the state last, because lapsed holds are refunded by this
@@ -101,6 +104,18 @@ local function leave_all(count, place_in_queue)
   end
 end
 
+-- Wakes the calls that wait for slots of the charges, unless this call waits for the slots too.
+local function wake_all(count, charges)
+  for place = 1, count do
+    local k = keys[place]
+    local foot = feet[k]
+    if foot and foot.waiters > 0 and (outcomes[place] == ALLOWED or not foot.new_waiter) then
+      local _, _, _, _, _, limit = parse_charge(charges, place)
+      wake_waiters(KEYS[k], foot, values[k], limit)
+    end
+  end
+end
+
 --- @when hold
 --- @include batch_with_holds.queue
 --- @end
@@ -124,13 +139,12 @@ decide = function(op, count, argument, charges)
   if is_in_turn then answer[#answer + 1] = update_queues(count, charges) end
   --- @inline batch_with_holds.make
   --- @end
+  if op == LEAVE or op == RESET or is_in_turn then wake_all(count, charges) end
 end
---- @when id hold
--- A call with an id needs `is_done` and `held_and_spent`, which only `decide` sets. So load all
--- states, because the fast path handles no state that is loaded.
-for k = 1, #KEYS do load_state(k) end
---- @end
+
+--- @section check
 --- @when hold
+-- Refuse a hold if a state has the maximum number of open holds.
 for place = 1, request:byte(2) do
   local k, _, flags, cost = parse_charge(CALL_HEAD + 1, place)
   local foot, max = feet[k], max_open_holds(place)
@@ -261,6 +275,6 @@ for k, foot in pairs(feet) do
       if foot.replaced_type == 'string' then call('SETRANGE', KEYS[k], '0', '') end
       call('UNLINK', KEYS[k])
     end
-    write_holds(KEYS[k], foot, values[k], blocks[k], foot.state_ends or 0)
+    write_holds(KEYS[k], foot, values[k], blocks[k], offenses[k], foot.state_ends or 0)
   end
 end

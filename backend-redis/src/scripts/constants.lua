@@ -9,6 +9,13 @@ FOREIGN = 0
 BLOCK_FLAG = 0x20
 BLOCK_SIZE = 7
 
+-- OFFENSES_FLAG is added to the kind of a value with offenses. Such a value ends with the block (0
+-- for no block) and the offenses. The offenses have OFFENSES_SIZE bytes: the level, and the time at
+-- which the offenses are forgotten.
+OFFENSES_FLAG = 0x40
+OFFENSES_SIZE = 8
+MAX_LEVEL = 52
+
 -- Sizes in a log (see rules/sliding_log.lua): the number of records of a sealed element of a list,
 -- the bytes of a sealed element, and the bytes of the newest record and the foot together.
 CHUNK = 14
@@ -17,15 +24,20 @@ LOG_END = 51
 
 -- Sizes in bytes in a state with holds (see lib/state_holds.lua). An open hold has STATE_HOLD
 -- bytes. Its number ends after HOLD_NUMBER bytes, and its key after HOLD_KEY bytes. The foot has
--- HOLDS_FOOT bytes.
+-- HOLDS_FOOT bytes and the layout FOOT_LAYOUT. SLOTS_LAYOUT is the layout of slots with their foot.
 STATE_HOLD = 51
 HOLD_NUMBER = 7
 HOLD_KEY = 23
 HOLDS_FOOT = 91
+FOOT_LAYOUT = '<BI7I7I7I7I7I4I4I7I4I7I7I7I7I7B'
+SLOTS_LAYOUT = '<BI7BI7I7I7I7I7I4I4I7I4I7I7I7I7I7B'
 
 -- The maximum time for which a place in the queue for slots is kept without another call, in
 -- microseconds.
 MAX_LIFE_OF_PLACE = 5000000
+
+-- The maximum number of waiting calls that a script wakes.
+MAX_WOKEN = 16
 
 -- Sizes in bytes of an epoch and of the number of an epoch (see lib/epoch.lua). A hold without an
 -- epoch has NO_EPOCH instead of the number.
@@ -73,6 +85,16 @@ MIN_TTL_IN_TESTS = 3600000
 -- block after a denial). The request for any other call is longer.
 USUAL_SIZE = 35
 
--- Sizes in bytes in the request of batch.lua: the head of a call, and a charge.
+-- The size in bytes of two times between which no window of a quota begins or ends (see
+-- lib/now.lua). The time that a test sets can follow.
+EDGES_SIZE = 14
+
+-- The ends of two windows of a quota that are the same differ by less than this time, 26 hours in
+-- microseconds.
+MAX_DRIFT = 93600000000
+
+-- Sizes in bytes in the request of batch.lua: the head of a call, a charge, and the last part of a
+-- charge, which describes how blocks grow.
 CALL_HEAD = 9
-CHARGE_SIZE = 46
+CHARGE_SIZE = 61
+GROWTH_SIZE = 15

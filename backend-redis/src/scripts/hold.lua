@@ -66,6 +66,12 @@ if record then
   return first_reply
 end
 
+--- @when lapse
+do
+  --- @inline lib/usual_slots.hold
+end
+--- @end
+
 for place, epoch_key in ipairs(epoch_keys) do
   local value = redis.pcall('GET', epoch_key)
   if value and (type(value) == 'table' or #value ~= EPOCH_SIZE) then
@@ -85,8 +91,6 @@ local reply = decide()
 if held_and_spent then
   local life = parse('<I7', id, FINGERPRINT + 1)
   --- @inline lib/epoch.join
-  call('PSETEX', id_key, id_millis,
-    id:sub(1, ID_REQUEST) .. pack('<I7I7I2', now, now + life / 2, #reply) .. minimum_and_costs
-      .. held_and_spent .. epochs .. reply)
+  --- @inline lib/record.write_hold
 end
 return reply

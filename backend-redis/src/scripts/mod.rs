@@ -27,12 +27,13 @@ impl Script {
         Self { name, variant: variant.join("_"), code, sha }
     }
 
-    pub const NAMES: [&'static str; 6] = [
+    pub const NAMES: [&'static str; 7] = [
         "fixed_window",
         "sliding_log",
         "sliding_counter",
         "token_bucket",
         "interval_bucket",
+        "quota",
         "batch",
     ];
 
@@ -83,6 +84,7 @@ pub enum Rule {
     IntervalBucket = layout::INTERVAL_BUCKET,
     /// Slots. Only the scripts that know the holds on states have this rule.
     Concurrent = layout::CONCURRENT,
+    Quota = layout::QUOTA,
 }
 
 /// The record that a script writes under the id of a call.

@@ -26,9 +26,15 @@ KEYS[#KEYS], ARGV[2] = nil, ARGV[3]
 local request = ARGV[1]
 local op, count = parse('<BB', request)
 --- @inline lib/settlement.read
+--- @when lapse
+do
+  --- @inline lib/usual_slots.settle
+end
+--- @end
 
 --- @include lib/rules
 --- @include lib/value.read
+--- @include lib/value.offenses
 --- @include lib/levels
 --- @include lib/value.block
 
@@ -45,7 +51,7 @@ local evaluations, totals, epoch_values, has_slots, failure = {}, {}, {}, false,
 for place = 1, count do
   local _, rule, flags, total, _, p1, p2, p3, p4 = parse_charge(place)
   local key, epoch_key = KEYS[place], KEYS[count + place]
-  local value, kind, blocked_until, is_list = read(key)
+  local value, kind, blocked_until, is_list, offenses = read(key)
   local admits, a, b, c, d
   if kind ~= FOREIGN then
     admits, a, b, c, d = RULES[rule](value, kind, 0, PEEK, 0, nil, p1, p2, p3, p4, key, is_list)
@@ -92,7 +98,7 @@ for place = 1, count do
   end
   local is_out_of_reach = change == UNDO and rule == SLIDING_LOG and after == nil and out_of_reach > 0
   evaluations[place] = {
-    value = value, blocked_until = blocked_until, is_list = is_list,
+    value = value, blocked_until = blocked_until, offenses = offenses, is_list = is_list,
     admits = admits, a = a, b = b, c = c, d = d,
     change = change, is_out_of_reach = is_out_of_reach, epoch_value = refunds_after, after = after,
     expires_at = expires_at, plan = plan, keeps_ttl = keeps_ttl,
@@ -111,24 +117,26 @@ for place = 1, count do
   local evaluation, key = evaluations[place], KEYS[place]
   local admits, a, b, c, d, changed_by =
     evaluation.admits, evaluation.a, evaluation.b, evaluation.c, evaluation.d, 0
-  local after, blocked_until = evaluation.after, evaluation.blocked_until
+  local after, blocked_until, offenses =
+    evaluation.after, evaluation.blocked_until, evaluation.offenses
   if evaluation.epoch_value then
     call('SET', KEYS[count + place], evaluation.epoch_value, 'KEEPTTL')
   end
   if after ~= nil then
-    -- Write the new state. Keep a block that has not ended.
+    -- Write the new state. Keep a block that has not ended, and the offenses.
     if blocked_until <= now then blocked_until = 0 end
+    offenses = remembered(offenses)
     local value, expires_at, plan, keeps_ttl =
       evaluation.value, evaluation.expires_at, evaluation.plan, evaluation.keeps_ttl
     local state = after or string.char(NONE)
-    expires_at = math.max(after and expires_at or 0, blocked_until)
-    after = blocking(state, blocked_until)
+    expires_at = math.max(after and expires_at or 0, blocked_until, forgotten_at(offenses))
+    after = blocking(state, blocked_until, offenses)
     if STATE_HOLDS then
       -- The state is not written here, because `change_hold` below writes the state together with
       -- its holds.
     elseif plan then
       write_list(key, value, evaluation.is_list, after, expires_at, plan)
-    elseif evaluation.after or blocked_until > 0 then
+    elseif evaluation.after or blocked_until > 0 or offenses then
       --- @inline lib/write.string
     else
       call('UNLINK', key)
@@ -145,7 +153,8 @@ for place = 1, count do
   change_hold(place, evaluation, totals[place])
   --- @end
   local outcome = now < blocked_until and BLOCKED or admits and ALLOWED or DENIED
-  answer[#answer + 1] = pack('<BI7I7I7I7I7', outcome, blocked_until, a, b, c, d)
+  answer[#answer + 1] =
+    pack('<BI7I7I7I7I7', outcome + LEVEL_UNIT * level_of(offenses), blocked_until, a, b, c, d)
   if op ~= EXTEND then
     local is_marked = changed_by > 0 and evaluation.change == ACQUIRE or evaluation.is_out_of_reach
     answer[#answer + 1] = pack('<I7B', changed_by, is_marked and 1 or 0)

@@ -8,9 +8,9 @@
 local own_hold_key = hash_id_key(id_key)
 local read_without_holds = read
 read = function(key)
-  local value, kind, blocked_until = read_holds(key)
+  local value, kind, blocked_until, _, offenses = read_holds(key)
   if value == nil then return read_without_holds(key) end
-  return value or nil, kind, blocked_until, false
+  return value or nil, kind, blocked_until, false, offenses
 end
 
 -- Finds the hold that the call settles or extends, among the holds with the score `at_score`.
@@ -39,11 +39,12 @@ local function change_hold(place, evaluation, total)
   local key = KEYS[place]
   local foot, value = feet_by_key[key], evaluation.value or string.char(NONE)
   if not foot then return end
-  local blocked_until = evaluation.blocked_until
+  local blocked_until, offenses = evaluation.blocked_until, evaluation.offenses
+  local _, rule, _, _, _, limit, p2, p3, p4 = parse_charge(place)
   if evaluation.after ~= nil then
     value = evaluation.after or string.char(NONE)
     if blocked_until <= now then blocked_until = 0 end
-    local _, rule, _, _, _, _, p2, p3, p4 = parse_charge(place)
+    offenses = remembered(offenses)
     foot.rule, foot.p2, foot.p3, foot.p4 = rule, p2, p3, p4
   end
   if foot.own_hold then
@@ -78,7 +79,9 @@ local function change_hold(place, evaluation, total)
     end
     if member ~= foot.own_hold then foot.old_hold = foot.own_hold end
   end
-  write_holds(key, foot, value, blocked_until, evaluation.after and evaluation.expires_at or 0)
+  if op == SETTLE and foot.waiters > 0 then wake_waiters(key, foot, value, limit) end
+  write_holds(key, foot, value, blocked_until, offenses,
+    evaluation.after and evaluation.expires_at or 0)
 end
 
 -- Adds the open holds on the state of each charge to the reply to the call.

@@ -19,10 +19,11 @@ enum Form {
     Counter,
     Bucket,
     Interval,
+    Calendar,
 }
 
 impl Form {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::AlignedWindow,
         Self::PhasedWindow,
         Self::AnchoredWindow,
@@ -31,6 +32,7 @@ impl Form {
         Self::Counter,
         Self::Bucket,
         Self::Interval,
+        Self::Calendar,
     ];
 
     /// Returns the columns of the table: the rule, the variant, the flag, VALUE_KIND and
@@ -47,6 +49,7 @@ impl Form {
             Self::Counter => ["sliding_counter", "", "string", "COUNTER", "COUNTER_SIZE"],
             Self::Bucket => ["token_bucket", "", "string", "BUCKET", "BUCKET_SIZE"],
             Self::Interval => ["interval_bucket", "", "string", "INTERVAL", "INTERVAL_SIZE"],
+            Self::Calendar => ["quota", "", "string", "CALENDAR", "CALENDAR_SIZE"],
         }
     }
 
@@ -63,6 +66,7 @@ impl Form {
             (Rule::SlidingCounter, _) => Self::Counter,
             (Rule::TokenBucket, _) => Self::Bucket,
             (Rule::IntervalBucket, _) => Self::Interval,
+            (Rule::Quota, _) => Self::Calendar,
             (Rule::Concurrent, _) => return None,
         })
     }
@@ -118,7 +122,8 @@ pub fn single(
 }
 
 fn single_of(form: Form, record: RecordKind) -> &'static Script {
-    static SLOTS: [[Slot; 3]; 8] = [const { [const { Slot::new() }; 3] }; 8];
+    static SLOTS: [[Slot; 3]; Form::ALL.len()] =
+        [const { [const { Slot::new() }; 3] }; Form::ALL.len()];
     SLOTS[form as usize][record as usize].get_or_init(|| {
         let (entry, flag) = record.entry_and_flag("single");
         one_charge(form, entry, flag, &["plain", flag])
@@ -133,7 +138,7 @@ pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
 }
 
 fn settle_single_of(form: Form) -> Option<&'static Script> {
-    static SLOTS: [Slot; 8] = [const { Slot::new() }; 8];
+    static SLOTS: [Slot; Form::ALL.len()] = [const { Slot::new() }; Form::ALL.len()];
     form.has_settle_single().then(|| {
         SLOTS[form as usize].get_or_init(|| one_charge(form, "settle_single", "settle", &["plain"]))
     })

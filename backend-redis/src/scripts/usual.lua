@@ -45,9 +45,12 @@ while at <= #request do
   elseif rule == TOKEN_BUCKET then
     local rule_kind, size = BUCKET, BUCKET_SIZE
     --- @inline usual.group RULE=rules/token_bucket
-  else
+  elseif rule == INTERVAL_BUCKET then
     local rule_kind, size = INTERVAL, INTERVAL_SIZE
     --- @inline usual.group RULE=rules/interval_bucket
+  else
+    local rule_kind, size = CALENDAR, CALENDAR_SIZE
+    --- @inline usual.group RULE=rules/quota
   end
 end
 return table.concat(answer)

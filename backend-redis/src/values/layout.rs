@@ -20,6 +20,7 @@ shared! {
     TOKEN_BUCKET = 4;
     INTERVAL_BUCKET = 5;
     CONCURRENT = 6;
+    QUOTA = 7;
 
     // The numbers of the operations. An acquire with a maximum wait is a reservation.
     ACQUIRE = 1;
@@ -41,9 +42,15 @@ shared! {
     SHADOW = 1;
     CHECK_ONLY = 2;
 
+    // This number is added to the factor of a block if a refusal during the block restarts it.
+    RESTARTS = 128;
+
     ALLOWED = 0;
     DENIED = 1;
     BLOCKED = 2;
+
+    // In the reply to a charge, this number is added to the outcome for each level of the subject.
+    LEVEL_UNIT = 4;
 
     // The first byte of a value is its kind. `NONE` is the lowest kind: a value that has only a
     // block.
@@ -64,6 +71,7 @@ shared! {
     EPOCH = 0x9b;
 
     SLOTS = 0x9c;
+    CALENDAR = 0x9d;
 
     // The possible first bytes of a script's reply, if the reply is not only a value.
     VERDICTS = 0;
@@ -74,6 +82,7 @@ shared! {
     HOLD_LAPSED = 5;
     TOO_MANY_HOLDS = 6;
     HOLD_REPEATED = 7;
+    OTHER_WINDOW = 8;
 
     // The reply to a call begins with `WITH_HOLDS` if it contains the holds on the states. No place
     // of a charge and no kind has this number.

@@ -13,6 +13,7 @@
 //!
 //! * A count, a debt and a sum are 1 to 2^52, and a time is before 2^52.
 //! * A window ends before 2^52 plus its length. An aligned window ends at a multiple of its length.
+//! * The window of a quota is at most 26 hours longer than the longest window of its unit.
 //! * The time at which a bucket recovers is after the time of its debt.
 //!
 //! A time in the future is valid, because the clock of a server can step back by any span.
@@ -76,6 +77,8 @@ values! {
     /// A token bucket that is refilled once per period.
     Interval { anchor, debt, recovers_at, expires_at } = INTERVAL_SIZE: INTERVAL;
     Slots { count } = SLOTS_SIZE: SLOTS;
+    /// A quota.
+    Calendar { start, earliest_end, ends, count, carry } = CALENDAR_SIZE: CALENDAR;
 }
 
 impl Layout {
@@ -113,8 +116,14 @@ mod tests {
             let pack = format!("pack('<B{format}', {kind}, {fields})");
             (pack, format!("parse('<{format}', value, 2)"))
         });
-        let rules =
-            ["fixed_window", "sliding_counter", "token_bucket", "interval_bucket", "concurrent"];
+        let rules = [
+            "fixed_window",
+            "sliding_counter",
+            "token_bucket",
+            "interval_bucket",
+            "concurrent",
+            "quota",
+        ];
         for (rule, (pack, parse)) in rules.map(file).iter().zip(packs) {
             assert!(rule.contains(&pack), "{pack}\n{rule}");
             assert!(rule.contains(&parse), "{parse}\n{rule}");

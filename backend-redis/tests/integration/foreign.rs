@@ -47,6 +47,7 @@ const POLICIES: [(&str, u8); 9] = [
 ];
 const LOG: u8 = 0x94;
 const BLOCK_FLAG: u8 = 0x20;
+const OFFENSES_FLAG: u8 = 0x40;
 
 fn value(kind: u8, numbers: &[u64]) -> Vec<u8> {
     let mut value = vec![kind];
@@ -70,12 +71,17 @@ fn numbers(value: &[u8]) -> Vec<u64> {
 fn record_from(policy: &Policy, value: &[u8]) -> Option<(Record, bool)> {
     // A script computes with doubles, so it reads the number 2^53 + 1 as 2^53.
     let as_double = |number| if number == MODULUS + 1 { MODULUS } else { number };
+    let has_offenses = value[0] & OFFENSES_FLAG > 0;
+    // The offenses are the last 8 bytes of the value: the level and a number.
+    let (value, offenses) = value.split_at(value.len() - if has_offenses { 8 } else { 0 });
+    let offenses =
+        offenses.split_first().map(|(&level, at)| (level, numbers(&[&[0], at].concat())));
     let state: Vec<u64> = numbers(value).into_iter().map(as_double).collect();
     let mut blocked_until = None;
-    let has_block = value[0] & BLOCK_FLAG > 0;
+    let has_block = has_offenses || value[0] & BLOCK_FLAG > 0;
     let size = state.len() - usize::from(has_block);
     if has_block {
-        blocked_until = Some(state[size]);
+        blocked_until = Some(state[size]).filter(|&until| until > 0 || !has_offenses);
     }
     let (state, is_complete, is_whole) = match (policy.rule(), &state[..size]) {
         (Rule::FixedWindow(_), &[ends, count]) => {
@@ -100,7 +106,10 @@ fn record_from(policy: &Policy, value: &[u8]) -> Option<(Record, bool)> {
         other => panic!("{other:?}"),
     };
     let is_bucket = matches!(state, State::TokenBucket(_) | State::IntervalBucket(_));
-    let record = Record::restore(policy, Some(state), blocked_until).ok()?;
+    let mut record = Record::restore(policy, Some(state), blocked_until).ok()?;
+    if let Some((level, at)) = offenses {
+        record = record.restore_offenses(level, as_double(at[0])).ok()?;
+    }
     let own_end = Record::restore(policy, record.state().cloned(), None).ok()?.recovers_at_micros();
     let is_exact = !is_bucket || is_whole == Some(own_end.min(MODULUS));
     is_complete.then_some((record, is_exact))
@@ -472,8 +481,8 @@ async fn b18_a_log_with_more_records_than_its_foot_says_admits_nothing() {
 /// The value under a key before the first call.
 #[derive(Debug, Clone)]
 enum Forgery {
-    /// The numbers of a value with the right kind and size, and possibly a block.
-    Numbers { numbers: Vec<u64>, block: Option<u64> },
+    /// The numbers of a value with the right kind and size, and possibly a block and offenses.
+    Numbers { numbers: Vec<u64>, block: Option<u64>, offenses: Option<(u8, u64)> },
     /// A value that `calls` calls have written, with some of its bytes replaced.
     Changed { calls: usize, changes: Vec<(Index, Vec<u8>)> },
     /// Random bytes after the right first byte. A log also has the right last byte.
@@ -495,9 +504,12 @@ fn forgery() -> impl Strategy<Value = Forgery> {
         prop::collection::vec(byte, 1..max)
     };
     let block = prop::option::weighted(0.2, number());
+    let level = prop_oneof![8 => 1..=52_u8, 1 => Just(0), 1 => Just(53)];
+    let offenses = prop::option::weighted(0.2, (level, number()));
     prop_oneof![
-        3 => (prop::collection::vec(number(), 5), block)
-            .prop_map(|(numbers, block)| Forgery::Numbers { numbers, block }),
+        3 => (prop::collection::vec(number(), 5), block, offenses).prop_map(
+            |(numbers, block, offenses)| Forgery::Numbers { numbers, block, offenses }
+        ),
         4 => (1..12_usize, prop::collection::vec((any::<Index>(), bytes(9)), 1..4))
             .prop_map(|(calls, changes)| Forgery::Changed { calls, changes }),
         1 => bytes(300).prop_map(Forgery::Bytes),
@@ -508,7 +520,7 @@ impl Scene {
     /// Writes a forged value, and returns it.
     async fn forge(&mut self, policy: &Policy, kind: u8, forgery: &Forgery) -> Vec<u8> {
         let forged = match forgery {
-            Forgery::Numbers { numbers, block } => {
+            Forgery::Numbers { numbers, block, offenses } => {
                 let count = match kind {
                     0x91..=0x93 => 2,
                     0x95 => 3,
@@ -516,8 +528,14 @@ impl Scene {
                     _ => 5,
                 };
                 let mut all = numbers[..count].to_vec();
-                all.extend(block);
-                value(kind | if block.is_some() { BLOCK_FLAG } else { 0 }, &all)
+                let Some((level, at)) = offenses else {
+                    all.extend(block);
+                    let forged = value(kind | if block.is_some() { BLOCK_FLAG } else { 0 }, &all);
+                    self.set(policy, &forged).await;
+                    return forged;
+                };
+                all.push(block.unwrap_or(0));
+                [value(kind | OFFENSES_FLAG, &all), value(*level, &[*at])].concat()
             }
             Forgery::Changed { calls, changes } => {
                 let key = key_with_prefix(&self.prefix, policy);
@@ -625,14 +643,19 @@ impl Scene {
     ) -> Result<(), String> {
         // If the first byte was replaced, the value has another kind, or its last 7 bytes are read
         // as the end of a block. The function compares only values of the right kind and size.
-        let is_own_kind = forged[0] == kind || forged[0] == kind | BLOCK_FLAG;
+        let tail = match forged[0] ^ kind {
+            0 => 0,
+            BLOCK_FLAG => 7,
+            OFFENSES_FLAG => 15,
+            _ => return Ok(()),
+        };
         let size = match kind {
             0x91..=0x93 => 15,
             0x95 => 22,
             0x96 => 36,
             _ => 29,
         };
-        if !is_own_kind || forged.len() != size + if forged[0] == kind { 0 } else { 7 } {
+        if forged.len() != size + tail {
             return Ok(());
         }
         self.set(policy, forged).await;

@@ -1035,7 +1035,7 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
         let mut states: Vec<Vec<u8>> = (0..state.len()).map(|end| state[..end].to_vec()).collect();
         // The changed values have another first or last byte, an unknown rule, or a number 0 that
         // would cause a division by 0.
-        for (index, byte) in [(last, 0x9b), (last - 90, 0), (last - 90, 7), (0, 0x8f), (0, 0xd4)] {
+        for (index, byte) in [(last, 0x9b), (last - 90, 0), (last - 90, 8), (0, 0x8f), (0, 0xd4)] {
             let mut changed = state.clone();
             changed[index] = byte;
             states.push(changed);

@@ -18,7 +18,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tidegate_redis::protocol::Keys;
 use tidegate_redis::{
-    Algorithm, Call, Charge, Decision, ManualClock, Operation, Policy, RedisStore, Store, Timestamp,
+    Algorithm, Block, Call, Charge, Decision, ManualClock, Operation, Policy, RedisStore, Store,
+    Timestamp,
 };
 use tidegate_test_servers::{Client, Redis, Reply};
 use tidegate_testkit::ModelStore;
@@ -149,6 +150,17 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
         vec!["p: gcra 3/2h block 9d", "q: fixed-window 3/2h anchored block 9d"],
         vec!["p: sliding-log 200/10d block 2h", "q: sliding-counter 9/10d block 2h"],
         vec!["p: token-bucket 3/2h by-interval block 9d", "q: sliding-log 9/10d block 2h"],
+        // The offenses are forgotten long after a state of two hours, and before a state of ten
+        // days.
+        vec![
+            "p: gcra 3/2h block 1h x2 up to 1d forget 30d",
+            "q: sliding-log 9/2h block 1h x9 up to 9d forget 20d",
+        ],
+        vec![
+            "p: sliding-log 200/10d block 1m x2 up to 1h forget 1h",
+            "q: sliding-counter 9/10d block 1m x2 up to 1h forget 1h restart",
+        ],
+        vec!["p: gcra 3/2h block 1h x2 up to 1d forget 30d", "p: gcra 9/2h"],
     ])
     .prop_map(|texts| texts.into_iter().map(policy).collect())
 }
@@ -257,7 +269,6 @@ impl Scene {
 
     async fn pass(&mut self, passes: Passes) {
         const TEN_DAYS: u64 = 10 * 86_400_000_000;
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap();
         let last = self.last.as_ref();
         let then = match passes {
             Passes::Micros(time) => self.now + time,
@@ -320,7 +331,10 @@ impl Scene {
                 Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Charge
             );
             let needed = if is_charging { reset + reset / 2 } else { reset };
-            let latest = self.now + needed.max(HOUR) + 2 * SPARE * 1_000;
+            // The offenses are forgotten at most this time after the end of the block.
+            let forget = charge.policy.block().and_then(Block::forget_after).unwrap_or_default();
+            let forget = if verdict.block_level() > 0 { micros(forget) } else { 0 };
+            let latest = self.now + needed.max(HOUR).max(reset + forget) + 2 * SPARE * 1_000;
             let is_short = reset > 0 && until < recovers;
             // A block, a peek and a refusal leave the state unchanged.
             let keeps_the_state = matches!(
@@ -365,6 +379,10 @@ impl Scene {
         self.expiries.insert(key.to_vec(), (real_expiry, virtual_expiry));
         Some(virtual_expiry)
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap()
 }
 
 /// The life of a key must be exact to the millisecond: the time for which its state matters,

@@ -21,11 +21,15 @@ mod large_batches;
 mod leased;
 #[path = "../ledger/mod.rs"]
 mod ledger;
+mod listed;
 mod lives;
 mod long_log;
 mod metrics;
+mod quotas;
 mod ready;
 mod script_free;
+mod slots;
 mod tls;
 mod usual_batches;
 mod waiting;
+mod wake_ups;

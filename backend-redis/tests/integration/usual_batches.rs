@@ -12,7 +12,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use tidegate_redis::protocol::{Keys, Request};
+use tidegate_redis::protocol::{Keys, Request, probable_time};
 use tidegate_redis::{
     Call, Charge, ErrorKind, ManualClock, Operation, Policy, RedisStore, Store, Timestamp,
 };
@@ -43,7 +43,7 @@ struct Step {
 fn policies() -> impl Strategy<Value = Vec<Policy>> {
     let limit = 1..8_u64;
     let window = prop::sample::select(vec!["10ms", "7s", "1h"]);
-    let one = (limit, window, 0..8_u8).prop_map(|(limit, window, kind)| match kind {
+    let one = (limit, window, 0..10_u8).prop_map(|(limit, window, kind)| match kind {
         0 => format!("fixed-window {limit}/{window}"),
         1 => format!("fixed-window {limit}/{window} anchored"),
         2 => format!("fixed-window {limit}/{window} phased"),
@@ -51,6 +51,9 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
         4 => format!("token-bucket 3/{window} burst {limit}"),
         5 => format!("token-bucket {limit}/{window}"),
         6 => format!("token-bucket 3/{window} burst {limit} by-interval"),
+        // The days of two callers end at different times soon after START.
+        7 => format!("quota {limit}/day in UTC at 14:00"),
+        8 => format!("quota {limit}/day in UTC at 16:00"),
         _ => format!("gcra {limit}/{window} burst 4 shadow"),
     });
     let named = (0..3_u8, one).prop_map(|(name, rule)| format!("p{name}: {rule}").parse().unwrap());
@@ -117,7 +120,7 @@ async fn run_steps(
         }
         // The core decides all calls in one batch, and the store is allowed to split them into two
         // batches.
-        usual += usize::from(Request::usual_batch(&keys, &calls).is_some());
+        usual += usize::from(Request::usual_batch(&keys, &calls, probable_time()).is_some());
         let (expected, answers) =
             (model.decide_many(&calls).await, store.decide_many(&calls).await);
         for ((call, expected), answer) in calls.drain(..).zip(expected).zip(answers) {
@@ -172,13 +175,14 @@ async fn usual_batches_decide_as_in_the_core() {
 
 /// The policies for which the test compares values and expiries. Their windows are longer than an
 /// hour, so that virtual time does not affect the expiries.
-const LONG: [&str; 6] = [
+const LONG: [&str; 7] = [
     "a: fixed-window 5/30h",
     "b: fixed-window 5/30h anchored",
     "c: sliding-counter 5/30h",
     "d: token-bucket 5/30h",
     "e: token-bucket 5/30h by-interval",
     "f: gcra 1/9h burst 5",
+    "g: quota 5/day in Asia/Tokyo",
 ];
 
 #[tokio::test]
@@ -198,7 +202,7 @@ async fn a_batch_writes_the_same_values_and_expiries_as_single_calls() {
             .flat_map(|policy| subjects.iter().map(move |subject| [Charge::new(policy, subject)]))
             .collect();
         let calls: Vec<_> = charges.iter().map(|charges| Call::acquire(charges)).collect();
-        assert!(Request::usual_batch(&Keys::new("any"), &calls).is_some());
+        assert!(Request::usual_batch(&Keys::new("any"), &calls, probable_time()).is_some());
         let together = stores[0].decide_many(&calls).await;
         for (call, together) in calls.iter().zip(together) {
             assert_eq!(together.unwrap(), stores[1].decide(*call).await.unwrap(), "{call:?}");
@@ -247,7 +251,7 @@ async fn unusual_values_are_decided_by_the_general_script() {
     ];
     let charges = subjects.map(|subject| [Charge::new(&policy, subject)]);
     let calls: Vec<_> = charges.iter().map(|charges| Call::acquire(charges)).collect();
-    assert!(Request::usual_batch(&Keys::new("any"), &calls).is_some());
+    assert!(Request::usual_batch(&Keys::new("any"), &calls, probable_time()).is_some());
     let answers = store.decide_many(&calls).await;
     let shown: Vec<_> = answers
         .iter()
@@ -282,8 +286,9 @@ async fn batches_with_other_calls_are_not_usual() {
     ]
     .map(policy);
     let usual = [Charge::new(&bucket, "s")];
-    let is_usual =
-        |call: Call<'_>| Request::usual_batch(&keys, &[Call::acquire(&usual), call]).is_some();
+    let is_usual = |call: Call<'_>| {
+        Request::usual_batch(&keys, &[Call::acquire(&usual), call], probable_time()).is_some()
+    };
     assert!(is_usual(Call::acquire(&usual)));
     let [s, t] = ["s", "t"].map(|subject| Charge::new(&bucket, subject));
     assert!(is_usual(Call::acquire(&[t.cost(2)])), "another subject may have another cost");

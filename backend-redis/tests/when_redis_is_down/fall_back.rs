@@ -1,10 +1,13 @@
+use std::time::Duration;
+
 use tidegate_memory::MemoryStore;
 use tidegate_redis::{
-    DegradedAnswer, ErrorKind, Limiter, OnFailure, Policy, Share, Store, StoreExt,
+    Call, CallId, Charge, DegradedAnswer, ErrorKind, Limiter, OnFailure, Operation, Policy, Share,
+    Store, StoreExt,
 };
 use tidegate_test_servers::{Data, Redis};
 
-use crate::scene::{acquire, dead_redis, policy, redis, store, until_it_decides};
+use crate::scene::{acquire, dead_redis, policy, redis, store, until_it_decides, used};
 
 fn node(redis: &Redis) -> impl Store {
     store(redis).or_fall_back_to(MemoryStore::new(), Share::new(1, 3).unwrap())
@@ -75,6 +78,43 @@ pub(crate) async fn at_most_twice_the_limit_passes_and_three_times_if_data_is_lo
         total += admitted(node, &policy, 50).await.0;
     }
     assert_eq!(total, 3 * 30, "a Redis without data admits the limit once more");
+}
+
+#[tokio::test]
+pub(crate) async fn holders_keep_their_slots() {
+    let redis = redis().await;
+    let slots = policy("slots: concurrent 3 lease 5m");
+    let limiter = Limiter::new(node(&redis), [slots.clone()]).unwrap();
+    let hour = Duration::from_secs(3600);
+    let hold = async |id| limiter.subject("s").hold(id, hour).await.unwrap().into_ticket().ok();
+    let kept_by_redis = hold("1").await.unwrap();
+    redis.command(&["SAVE"]).await.unwrap();
+    redis.kill().await.unwrap();
+    let kept_by_node = hold("2").await.unwrap();
+    assert!(kept_by_node.is_degraded() && hold("3").await.is_none());
+    let charges = [Charge::new(&slots, "s")];
+    let wait = async |place, id| {
+        let call = Call::new(Operation::HoldInTurn { place }, &charges);
+        limiter.store().decide(call.with_id(CallId::new(id, hour))).await.unwrap()
+    };
+    let place = wait(0, "waits").await.place().unwrap().number;
+    assert!(limiter.extend(&kept_by_redis, hour).await.is_err());
+    limiter.extend(&kept_by_node, hour).await.unwrap();
+    redis.restart(Data::Kept).await.unwrap();
+    let _ = until_it_decides(limiter.store(), &slots).await;
+    for ticket in [&kept_by_redis, &kept_by_node] {
+        limiter.extend(ticket, hour).await.unwrap();
+    }
+    assert_eq!(used(&store(&redis), &slots).await, 1);
+    // In the queue of Redis, the place of the queue of the node has no meaning.
+    let admitted = wait(place, "waits").await;
+    assert!(admitted.is_allowed() && admitted.degraded().is_none());
+    assert!(hold("fills Redis").await.is_some());
+    assert!(wait(place, "waits too").await.place().unwrap().number < place);
+    redis.kill().await.unwrap();
+    assert!(hold("4").await.is_none(), "the slot of the node is still in use");
+    limiter.settle(&kept_by_node, []).await.unwrap();
+    assert!(hold("5").await.is_some());
 }
 
 #[tokio::test]

@@ -127,13 +127,19 @@ const LINES: &[(&str, fn())] = &[
         fall_back::at_most_twice_the_limit_passes_and_three_times_if_data_is_lost,
     ),
     (
+        "A new holder of [slots](concurrency.md) takes a slot of the node's share, and keeps it \
+         when Redis is back. A holder whose slot is in Redis keeps it if Redis is back before \
+         the lease ends.",
+        fall_back::holders_keep_their_slots,
+    ),
+    (
         "Each policy has its own failure policy, and a request is admitted only if all of its \
          policies admit it.",
         fall_back::each_policy_has_its_own_failure_policy,
     ),
     (
-        "A refused subject stays refused until its `retry_after` has passed, without calls to \
-         Redis.",
+        "A refused subject stays refused without calls to Redis until its `retry_after` has \
+         passed, at most for 2 seconds.",
         deny_cache::a_refused_subject_stays_refused,
     ),
     (

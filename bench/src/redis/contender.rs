@@ -3,7 +3,7 @@ use std::fmt;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 use tidegate_redis::core::layers::CoalescedStore;
-use tidegate_redis::protocol::{Batch, Keys, Reply, Request, Tier, no_reply};
+use tidegate_redis::protocol::{Batch, Keys, Reply, Request, Tier, no_reply, probable_time};
 use tidegate_redis::{Call, Charge, Decision, Error, Policy, RedisStore, Store};
 
 use super::peer::Peer;
@@ -157,7 +157,11 @@ impl harness::Load for Contender {
             Form::Script(connection) => {
                 let subject = self.subject(number);
                 let charges = [Charge::new(&self.policy, &subject)];
-                let request = Request::new(&Keys::new("tidegate"), &Call::acquire(&charges))?;
+                let request = Request::new(
+                    &Keys::new("tidegate"),
+                    &Call::acquire(&charges),
+                    probable_time(),
+                )?;
                 execute(&request, &mut connection.clone()).await
             }
             Form::Batch(store, size) => {
@@ -202,7 +206,7 @@ impl Contender {
         connection: &mut MultiplexedConnection,
     ) -> Outcome<usize> {
         let keys = Keys::new("tidegate");
-        let mut batch = Batch::new(&keys, Tier::General);
+        let mut batch = Batch::new(&keys, Tier::General, probable_time());
         for charges in charges {
             batch.add_call(&Call::acquire(charges))?;
         }
@@ -243,7 +247,7 @@ async fn execute(request: &Request<'_>, connection: &mut MultiplexedConnection) 
     let answer: Vec<u8> = answer?;
     let decision = |reply| match reply {
         Reply::Decided(reply) => reply.map(|reply| reply.decision),
-        Reply::Undecided => Err(no_reply()),
+        Reply::Undecided | Reply::OtherWindow(_) => Err(no_reply()),
     };
     allowed(request.read(&answer)?.into_iter().map(decision))
 }

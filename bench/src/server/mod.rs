@@ -14,6 +14,7 @@ mod memory;
 mod process;
 mod report;
 mod resp;
+mod slots;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -32,6 +33,7 @@ pub(crate) use growth::{Grown, connections, limits, workers};
 use load::{Load, SCENARIOS, Scenario};
 pub(crate) use process::use_all_cores;
 use process::{Cores, Process, cpu_time, throttlecrab_server};
+pub(crate) use slots::slots;
 
 /// The directory of the limits for calls that do not contain their limit.
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/limits");

@@ -1,4 +1,4 @@
-//! A RESP client that supports only what the replies to `THROTTLE` and `INCR` need.
+//! A RESP client that supports only what the replies to its commands need.
 
 use super::exchange::{Exchange, Reply};
 use crate::Outcome;
@@ -35,28 +35,35 @@ impl Exchange for Resp {
 }
 
 /// Returns the length of a reply, and `true` if it allows the call. Returns `None` if the reply is
-/// incomplete.
+/// incomplete. A reply is a number, or a list that begins with 1 if the call is allowed.
 fn reply(input: &[u8]) -> Outcome<Option<(usize, bool)>> {
-    let line_end = |from: usize| {
-        let rest = input.get(from..)?;
-        rest.iter().position(|byte| *byte == b'\n').map(|at| from + at + 1)
-    };
-    let Some(mut end) = line_end(0) else { return Ok(None) };
-    match input.first() {
-        // The reply of INCR.
-        Some(b':') => return Ok(Some((end, true))),
-        Some(b'*') if input.starts_with(b"*5\r\n") => {}
-        _ => {
-            let shown = input.get(..end).unwrap_or_default().escape_ascii();
-            return Err(format!("the reply is '{shown}'").into());
+    let Some(len) = value(input)? else { return Ok(None) };
+    let is_list = input.starts_with(b"*");
+    let first = input.split(|byte| *byte == b'\n').nth(1);
+    Ok(Some((len, !is_list || first.is_some_and(|first| first == b":1\r"))))
+}
+
+/// Returns the length of a value, or `None` if the value is incomplete.
+fn value(input: &[u8]) -> Outcome<Option<usize>> {
+    let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
+    let line = input.get(..end).unwrap_or_default();
+    let mut len = end + 1;
+    let number =
+        |digits: &[u8]| -> Outcome<usize> { Ok(std::str::from_utf8(digits)?.trim_end().parse()?) };
+    match line {
+        [b':', ..] => {}
+        [b'$', digits @ ..] => len += number(digits)? + 2,
+        [b'*', digits @ ..] => {
+            for _ in 0..number(digits)? {
+                let Some(next) = value(input.get(len..).unwrap_or_default())? else {
+                    return Ok(None);
+                };
+                len += next;
+            }
         }
+        _ => return Err(format!("the reply is '{}'", line.escape_ascii()).into()),
     }
-    let is_allowed = input.get(end..).is_some_and(|rest| rest.starts_with(b":1\r"));
-    for _ in 0..5 {
-        let Some(next) = line_end(end) else { return Ok(None) };
-        end = next;
-    }
-    Ok(Some((end, is_allowed)))
+    Ok((len <= input.len()).then_some(len))
 }
 
 #[cfg(test)]
@@ -66,7 +73,7 @@ mod tests {
     #[test]
     fn replies_in_any_parts_are_read_once_they_are_whole() {
         let bytes =
-            b"*5\r\n:1\r\n:9\r\n:8\r\n:0\r\n:0\r\n:17\r\n*5\r\n:0\r\n:9\r\n:0\r\n:5\r\n:1\r\n";
+            b"*5\r\n:1\r\n:9\r\n:8\r\n:0\r\n:0\r\n:17\r\n*3\r\n:0\r\n:-1\r\n*2\r\n$6\r\ndenied\r\n:1\r\n";
         for cut in 0..bytes.len() {
             let (mut resp, mut replies, mut out) = (Resp::default(), vec![], vec![]);
             let read = resp.read(&bytes[..cut], &mut replies, &mut out).unwrap();

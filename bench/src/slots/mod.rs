@@ -1,6 +1,8 @@
 //! Measures slots on one Redis, with few and with many holders of one subject, next to common
 //! scripts.
 
+mod wake_ups;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use tidegate_redis::{Call, CallId, Charge, Operation, Policy, RedisStore, Store};
 
 use crate::harness::{self, Cost, Samples, Server, Thousandths, drive, measure, rounds};
-use crate::{Outcome, at_least_one, block_on};
+use crate::{Outcome, at_least_one, block_on, server};
 
 /// The time to live of a hold. No hold lapses during the benchmark.
 const TTL: Duration = Duration::from_secs(3_600);
@@ -32,6 +34,9 @@ pub(crate) struct Options {
     /// Numbers of other holders of the subject.
     #[arg(long, value_delimiter = ',', default_value = "10,10000")]
     holders: Vec<usize>,
+    /// Milliseconds for which a slot is in use, when the wait of the next caller is measured.
+    #[arg(long, value_delimiter = ',', default_value = "20,200")]
+    held: Vec<u64>,
 }
 
 /// The way to take and free a slot.
@@ -147,7 +152,8 @@ impl harness::Load for Load {
 }
 
 pub(crate) fn run(options: &Options) -> Outcome<()> {
-    block_on(compare(options))
+    block_on(compare(options))?;
+    server::slots(options.rounds, options.calls)
 }
 
 async fn sample(
@@ -218,5 +224,5 @@ async fn compare(options: &Options) -> Outcome<()> {
             println!("| {holders} | {} | {cost} | × {ratio} | {bytes} |", way.name());
         }
     }
-    Ok(())
+    wake_ups::compare(&server, *rounds, &options.held).await
 }

@@ -8,19 +8,32 @@ use tidegate_core::engine::Rule;
 /// percent for callers with the same subject.
 pub const PERCENT_IN_BATCHES: u64 = 50;
 
+/// Returns the CPU time of the renewal of a hold with slots, in hundredths of a microsecond, as the
+/// benchmark `slots` measured it. If the hold has other policies too (`is_alone` is `false`), the
+/// general scripts renew it.
+#[must_use]
+pub const fn renewal(is_alone: bool) -> u64 {
+    if is_alone { 1_600 } else { 2_500 }
+}
+
 /// Returns the CPU time that a Redis server needs for an admitted call, in hundredths of a
 /// microsecond. It is the user and system time, measured on Redis 7.0.15 and the machine of
 /// `docs/scale.md`. 64 callers sent single calls on one connection, and the higher result of two
 /// runs is used.
 ///
 /// A refused call takes 50 to 100 percent of the CPU time of an admitted call.
+///
+/// For slots, the result is the CPU time of a hold and its settlement, as the benchmark `slots`
+/// measured it. `is_alone` says whether the call has no other policies.
 #[must_use]
-pub fn decision(policy: &Policy) -> u64 {
+pub fn decision(policy: &Policy, is_alone: bool) -> u64 {
     match policy.rule() {
         Rule::FixedWindow(_) => 1_278,
         Rule::SlidingCounter(_) => 1_373,
         Rule::IntervalBucket(_) => 1_422,
         Rule::TokenBucket(_) => 1_443,
+        Rule::Concurrent(_) if is_alone => 2_400,
+        Rule::Concurrent(_) => 5_800,
         Rule::SlidingLog(_) if policy.rule().max_records() <= 100 => 1_781,
         // The measured logs had up to 10,000 records.
         _ => 2_029,

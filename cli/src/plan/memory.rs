@@ -43,6 +43,15 @@ impl Bytes {
     }
 }
 
+/// The number of entries in a state.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Entries {
+    /// The number of records in a sliding log. If it is `None`, the log is full.
+    pub log_records: Option<u64>,
+    /// The number of open holds on a state with holds, or `None` if the state has no holds.
+    pub holds: Option<u64>,
+}
+
 /// The parts of a key.
 #[derive(Debug, Clone)]
 pub struct Names {
@@ -64,21 +73,63 @@ const PLACES: u64 = 2 * 2 * 8;
 const OBJECT: u64 = 16;
 /// The maximum length of a string that Redis stores within the object of the value.
 const WITHIN_OBJECT: u64 = 44;
+/// The length of the foot of a state with holds.
+const FOOT: u64 = 91;
+/// The length of a hold on a state.
+const HOLD: u64 = 51;
+/// The average bytes of a node in a skip list.
+const MEMBER_NODE: u64 = 54;
+/// The length of an epoch.
+const EPOCH: u64 = 38;
+/// The length of the id of a hold. A UUID has this length.
+pub const ID: usize = 36;
 
-/// Returns the bytes that a state of a policy takes. The state of a sliding log has `log_records`
-/// records. If `log_records` is `None`, the log is full.
+/// Returns the bytes that a state of a policy takes.
 #[must_use]
-pub fn state_bytes(
+pub fn state_bytes(policy: &Policy, names: &Names, entries: Entries, in_cluster: bool) -> Bytes {
+    key_value(policy, names, Keys::key, value(policy, entries), in_cluster)
+}
+
+/// Returns the bytes of the epoch of a state. Redis keeps an epoch for each state with holds whose
+/// policy does not refund lapsed holds.
+#[must_use]
+pub fn epoch_bytes(policy: &Policy, names: &Names, in_cluster: bool) -> Bytes {
+    key_value(policy, names, Keys::epoch_key, object(EPOCH), in_cluster)
+}
+
+/// Returns the bytes of the record of a hold with `charges` charges. `policy` is the policy of the
+/// first charge. The key of the record contains the id of the hold, which has [`ID`] characters.
+#[must_use]
+pub fn record_bytes(
     policy: &Policy,
+    charges: u64,
+    is_settled: bool,
     names: &Names,
-    log_records: Option<u64>,
     in_cluster: bool,
 ) -> Bytes {
-    let name = key_bytes(policy, names);
+    let key = |keys: &Keys, charge: &Charge<'_>| keys.id_key(charge, &[b'i'; ID]);
+    let value = if is_settled { 70 + 140 * charges } else { 61 + 88 * charges };
+    key_value(policy, names, key, object(value), in_cluster)
+}
+
+/// Returns the bytes of a key and its value. `key` returns the key for a charge whose tenant and
+/// subject contain no characters that must be escaped.
+fn key_value(
+    policy: &Policy,
+    names: &Names,
+    key: impl FnOnce(&Keys, &Charge<'_>) -> Vec<u8>,
+    value: u64,
+    in_cluster: bool,
+) -> Bytes {
+    let (tenant, subject) = (vec![b't'; names.tenant_bytes], vec![b's'; names.subject_bytes]);
+    // With shards, a key contains the name of a share of the policy.
+    let policy = policy.shares().first().unwrap_or(policy);
+    let charge = Charge::new(policy, &subject).tenant(&tenant);
+    let name = u64::try_from(key(&Keys::new(&names.prefix), &charge).len()).unwrap_or(u64::MAX);
     Bytes {
         name,
         key: allocated(string(name)),
-        value: value(policy, log_records),
+        value,
         entry: allocated(if in_cluster { CLUSTER_ENTRY } else { ENTRY }),
         expiry: allocated(ENTRY),
         places: PLACES,
@@ -92,47 +143,56 @@ pub fn state_bytes(
 pub fn busy_log(
     policy: &Policy,
     names: &Names,
-    log_records: Option<u64>,
+    entries: Entries,
     in_cluster: bool,
 ) -> Option<Bytes> {
     let most = policy.rule().max_records();
-    let records = log_records.unwrap_or(most).clamp(1, most.max(1));
-    let value = (1..=LONGEST_STRING).contains(&most).then(|| log(2 * records))?;
-    Some(Bytes { value, ..state_bytes(policy, names, log_records, in_cluster) })
+    let is_string = (1..=LONGEST_STRING).contains(&most) && entries.holds.is_none();
+    let value = is_string.then(|| object(log(2 * log_records(policy, entries))))?;
+    Some(Bytes { value, ..state_bytes(policy, names, entries, in_cluster) })
 }
 
-/// Returns the length of a key whose tenant and subject contain no characters that must be escaped.
-fn key_bytes(policy: &Policy, names: &Names) -> u64 {
-    let (tenant, subject) = (vec![b't'; names.tenant_bytes], vec![b's'; names.subject_bytes]);
-    // With shards, a key contains the name of a share of the policy.
-    let policy = policy.shares().first().unwrap_or(policy);
-    let key = Keys::new(&names.prefix).key(&Charge::new(policy, &subject).tenant(&tenant));
-    u64::try_from(key.len()).unwrap_or(u64::MAX)
+fn log_records(policy: &Policy, entries: Entries) -> u64 {
+    let most = policy.rule().max_records().max(1);
+    entries.log_records.unwrap_or(most).clamp(1, most)
 }
 
-fn value(policy: &Policy, log_records: Option<u64>) -> u64 {
+fn value(policy: &Policy, entries: Entries) -> u64 {
     // A value consists of one byte for the kind, and of integers of seven bytes.
-    let numbers = |count: u64| object(1 + 7 * count);
-    match policy.rule() {
-        Rule::FixedWindow(_) => numbers(2),
+    let numbers = |count: u64| 1 + 7 * count;
+    let state = match policy.rule() {
+        Rule::FixedWindow(_) | Rule::Concurrent(_) => numbers(2),
         Rule::SlidingCounter(_) => numbers(3),
         Rule::TokenBucket(_) => numbers(5),
         Rule::SlidingLog(_) => {
-            let most = policy.rule().max_records();
-            let records = log_records.unwrap_or(most).clamp(1, most.max(1));
-            if most > LONGEST_STRING { list(records) } else { log(records) }
+            let records = log_records(policy, entries);
+            if policy.rule().max_records() > LONGEST_STRING && entries.holds.is_none() {
+                return list(records);
+            }
+            log(records)
         }
         _ => numbers(4),
-    }
+    };
+    entries.holds.map_or_else(|| object(state), |holds| sorted_set(state + FOOT, holds))
+}
+
+/// Returns the bytes of a sorted set with a state of `state` bytes and with `holds` holds. The
+/// state is too long for a listpack, so Redis uses a skip list and a table of the members.
+fn sorted_set(state: u64, holds: u64) -> u64 {
+    // The header of the skip list has 32 levels. A member has 1.33 levels on average.
+    let header = allocated(16) + allocated(56) + allocated(32) + allocated(24 + 32 * 16);
+    let member = |bytes: u64| allocated(string(bytes)) + MEMBER_NODE + allocated(ENTRY);
+    let table = allocated(8 * (holds + 1).next_power_of_two().max(4));
+    OBJECT + header + table + member(state) + holds * member(HOLD)
 }
 
 /// The maximum number of records of a log that is stored as a string.
 const LONGEST_STRING: u64 = 128;
 
-/// Returns the bytes of a log that is stored as a string. The string consists of the kind (1 byte),
-/// the total (7 bytes), the records (14 bytes each) and the foot (37 bytes).
+/// Returns the length of a log that is stored as a string. The string consists of the kind (1
+/// byte), the total (7 bytes), the records (14 bytes each) and the foot (37 bytes).
 fn log(records: u64) -> u64 {
-    object(8 + 14 * records + 37)
+    8 + 14 * records + 37
 }
 
 /// Returns the bytes of a log that is stored as a list. An element of the list has 14 records, and

@@ -10,10 +10,10 @@ mod write;
 
 use std::time::Duration;
 
-use tidegate_core::Policy;
 use tidegate_core::engine::Rule;
+use tidegate_core::{Algorithm, Policy};
 
-use memory::{Bytes, Names};
+use memory::{Bytes, Entries, Names};
 pub use write::write;
 
 /// The percentage of the memory of a node that is used for states. The rest is for fragmentation,
@@ -55,6 +55,9 @@ pub struct Wanted {
     pub names: Names,
     /// The number of records in the sliding log of a subject. If it is `None`, the log is full.
     pub log_records: Option<u64>,
+    /// The number of holders of a subject at one time, for policies of slots. If it is `None`, all
+    /// slots are in use.
+    pub holders: Option<u64>,
 }
 
 /// The needs of one policy.
@@ -67,12 +70,34 @@ pub struct PerPolicy {
     /// The maximum bytes of the state of a subject that is always busy, or `None` if they cannot
     /// exceed `bytes`.
     pub busy: Option<Bytes>,
+    /// The bytes of the epoch of a state, if the state has one.
+    pub epoch: Option<Bytes>,
     /// The bytes of all states of the policy, on all primaries together.
     pub memory: u128,
     /// The CPU time of a decision, in hundredths of a microsecond.
     pub cost: u64,
     /// The maximum lifetime of a key after the last request of its subject.
     pub lives: Duration,
+}
+
+/// The needs of the holds, if a policy is of slots. Then each request is a hold.
+#[derive(Debug, Clone)]
+pub struct Holds {
+    /// The maximum number of holders at one time.
+    pub holders: u128,
+    /// The shortest lease. A holder renews its hold at a third of this time.
+    pub lease: Duration,
+    /// The bytes of the record of a hold.
+    pub record: Bytes,
+    /// The bytes of the record of a hold after its settlement.
+    pub settled: Bytes,
+    /// The bytes of all records: one for each holder, and one for each request within two leases,
+    /// because a store remembers a settled hold for at most that long.
+    pub memory: u128,
+    /// The number of renewals per hour.
+    pub renewals_per_hour: u128,
+    /// The CPU time of a renewal, in hundredths of a microsecond.
+    pub renewal_cost: u64,
 }
 
 /// The result of a plan.
@@ -82,7 +107,9 @@ pub struct Plan {
     pub wanted: Wanted,
     /// The needs of each policy.
     pub policies: Vec<PerPolicy>,
-    /// The bytes of all states, on all primaries together.
+    /// The needs of the holds, or `None` if no policy is of slots.
+    pub holds: Option<Holds>,
+    /// The bytes of all states and records, on all primaries together.
     pub memory: u128,
     /// The part of the memory of a node that states can use, in bytes.
     pub memory_per_node: u128,
@@ -93,6 +120,8 @@ pub struct Plan {
     /// The maximum number of requests per second for each node. It includes the requests that
     /// leases or the deny cache decide without a call to the node.
     pub requests_per_node: u64,
+    /// The number of requests per hour with the CPU time of the renewals.
+    pub renewals: u128,
     /// The number of primaries that the CPU requires.
     pub by_cpu: u128,
 }
@@ -108,36 +137,63 @@ impl Plan {
     }
 
     fn with_entries(wanted: Wanted, in_cluster: bool) -> Self {
+        let holds = Holds::new(&wanted, in_cluster);
         let per_policy = |policy: &Policy| {
-            let bytes = memory::state_bytes(policy, &wanted.names, wanted.log_records, in_cluster);
+            let names = &wanted.names;
+            let is_held = holds.is_some();
+            let has_holds = is_held && policy.refunds_lapsed();
+            let entries = Entries {
+                log_records: wanted.log_records,
+                holds: has_holds.then(|| holders(&wanted)),
+            };
+            let bytes = memory::state_bytes(policy, names, entries, in_cluster);
+            let epoch =
+                (is_held && !has_holds).then(|| memory::epoch_bytes(policy, names, in_cluster));
+            let total = bytes.total() + epoch.map_or(0, |epoch| epoch.total());
             PerPolicy {
                 policy: policy.clone(),
                 bytes,
-                busy: memory::busy_log(policy, &wanted.names, wanted.log_records, in_cluster),
-                memory: u128::from(bytes.total()) * states(policy, &wanted),
-                cost: cost::decision(policy),
+                busy: memory::busy_log(policy, names, entries, in_cluster),
+                epoch,
+                memory: u128::from(total) * states(policy, &wanted),
+                cost: cost::decision(policy, wanted.policies.len() == 1),
                 lives: lives(policy),
             }
         };
         let policies: Vec<_> = wanted.policies.iter().map(per_policy).collect();
-        let memory = policies.iter().map(|policy| policy.memory).sum();
+        let records = holds.as_ref().map_or(0, |holds| holds.memory);
+        let memory = policies.iter().map(|policy| policy.memory).sum::<u128>() + records;
         let memory_per_node = u128::from(wanted.node_memory) * u128::from(MEMORY_PERCENT) / 100;
         let single = policies.iter().map(|policy| policy.cost).sum::<u64>();
         let percent = if wanted.is_coalesced { cost::PERCENT_IN_BATCHES } else { 100 };
         let cost = (single * percent / 100).max(1);
-        let decisions = wanted.node_decisions.unwrap_or(100_000_000 * CPU_PERCENT / 100 / cost);
+        // A hold and its settlement are two decisions.
+        let calls = if holds.is_some() { 2 } else { 1 };
+        let decisions = match wanted.node_decisions {
+            Some(decisions) => (decisions / calls).max(1),
+            None => 100_000_000 * CPU_PERCENT / 100 / cost,
+        };
         let passed_percent = 100_u64.saturating_sub(wanted.local_percent.into()).max(1);
         let requests_per_node = decisions.saturating_mul(100).checked_div(passed_percent);
         let requests_per_node = requests_per_node.unwrap_or(decisions).max(1);
         let per_hour = u128::from(requests_per_node) * 3_600;
+        let renewals = holds.as_ref().map_or(0, |holds| {
+            let (renewal, request) = match wanted.node_decisions {
+                Some(_) => (1, calls),
+                None => (holds.renewal_cost, cost),
+            };
+            (holds.renewals_per_hour * u128::from(renewal)).div_ceil(request.into())
+        });
         Self {
             memory,
             memory_per_node,
             by_memory: u128::div_ceil(memory, memory_per_node.max(1)).max(1),
             cost,
             requests_per_node,
-            by_cpu: u128::from(wanted.rate_per_hour).div_ceil(per_hour).max(1),
+            renewals,
+            by_cpu: (u128::from(wanted.rate_per_hour) + renewals).div_ceil(per_hour).max(1),
             policies,
+            holds,
             wanted,
         }
     }
@@ -153,6 +209,44 @@ impl Plan {
     pub fn nodes(&self) -> u128 {
         self.primaries() * (1 + u128::from(self.wanted.replicas))
     }
+}
+
+impl Holds {
+    fn new(wanted: &Wanted, in_cluster: bool) -> Option<Self> {
+        let leases = wanted.policies.iter().filter_map(|policy| match policy.algorithm() {
+            Algorithm::Concurrent(slots) => Some(slots.lease()),
+            _ => None,
+        });
+        let (lease, first) = (leases.min()?, wanted.policies.first()?);
+        let charges = u64::try_from(wanted.policies.len()).unwrap_or(u64::MAX);
+        let record = |is_settled| {
+            memory::record_bytes(first, charges, is_settled, &wanted.names, in_cluster)
+        };
+        let (record, settled) = (record(false), record(true));
+        let holders = u128::from(wanted.subjects) * u128::from(holders(wanted));
+        let in_two_leases = 2 * u128::from(wanted.rate_per_hour) * lease.as_micros();
+        let settled_holds = in_two_leases.div_ceil(HOUR_MICROS);
+        Some(Self {
+            holders,
+            lease,
+            record,
+            settled,
+            memory: holders * u128::from(record.total())
+                + settled_holds * u128::from(settled.total()),
+            renewals_per_hour: (3 * HOUR_MICROS * holders).div_ceil(lease.as_micros().max(1)),
+            renewal_cost: cost::renewal(wanted.policies.len() == 1),
+        })
+    }
+}
+
+const HOUR_MICROS: u128 = 3_600_000_000;
+
+/// Returns the number of holders of a subject at one time. A hold takes slots of all policies of
+/// slots, so the policy with the fewest slots determines the maximum.
+fn holders(wanted: &Wanted) -> u64 {
+    let slots = wanted.policies.iter().filter(|policy| policy.is_concurrent());
+    let max = slots.map(Policy::limit).min().unwrap_or(0);
+    wanted.holders.unwrap_or(max).min(max)
 }
 
 /// Returns the maximum number of states of a policy. If the shards of a policy split its limit,
@@ -171,12 +265,14 @@ fn states(policy: &Policy, wanted: &Wanted) -> u128 {
 
 /// Returns the maximum lifetime of a key. A store sets a longer expiry than the state needs, so
 /// that it does not have to write the expiry for each request. The expiry is longer by half for a
-/// bucket, and by an eighth for a log.
+/// bucket, and by an eighth for a log. The state of slots is needed for two leases, because a
+/// holder that has crashed can be settled for a lease after its lapse, and lives a quarter longer.
 fn lives(policy: &Policy) -> Duration {
     let memory = policy.max_retention();
     match policy.rule() {
         Rule::TokenBucket(_) | Rule::IntervalBucket(_) => memory + memory / 2,
         Rule::SlidingLog(_) => memory + memory / 8,
+        Rule::Concurrent(rule) => Duration::from_micros(rule.lease_micros() * 5 / 2),
         _ => memory,
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::report::number::thousands;
 
 use super::cost::PERCENT_IN_BATCHES;
-use super::{CPU_PERCENT, MEMORY_PERCENT, MOST_NODES, PerPolicy, Plan, SLOTS, memory::Bytes};
+use super::memory::{Bytes, ID};
+use super::{CPU_PERCENT, Holds, MEMORY_PERCENT, MOST_NODES, PerPolicy, Plan, SLOTS};
 
 /// Writes a plan.
 ///
@@ -17,28 +18,23 @@ pub fn write(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     for policy in &plan.policies {
         write_policy(policy, plan, out)?;
     }
+    if let Some(holds) = &plan.holds {
+        write_holds(holds, plan, out)?;
+    }
     write_nodes(plan, out)?;
     write_limits(plan, out)
 }
 
 fn write_policy(of: &PerPolicy, plan: &Plan, out: &mut impl Write) -> io::Result<()> {
-    let PerPolicy { policy, bytes, busy, memory, cost, lives } = of;
-    let Bytes { name, key, value, entry, expiry, places } = bytes;
+    let PerPolicy { policy, bytes, busy, epoch, memory, cost, lives } = of;
     writeln!(out, "{policy}")?;
-    writeln!(
-        out,
-        "  a state   key of {name} characters {key} + value {value} + entry {entry} + expiry {expiry} \
-         + places in tables {places} = {} bytes",
-        bytes.total(),
-    )?;
-    let states = memory / u128::from(bytes.total().max(1));
-    writeln!(
-        out,
-        "  memory    {} states × {} bytes = {}",
-        wide(states),
-        bytes.total(),
-        size(*memory),
-    )?;
+    writeln!(out, "  a state   {}", parts(bytes))?;
+    if let Some(epoch) = epoch {
+        writeln!(out, "  an epoch  {}, because each request is a hold", parts(epoch))?;
+    }
+    let total = bytes.total() + epoch.map_or(0, |epoch| epoch.total());
+    let states = memory / u128::from(total.max(1));
+    writeln!(out, "  memory    {} states × {total} bytes = {}", wide(states), size(*memory))?;
     if let Some(busy) = busy {
         writeln!(
             out,
@@ -49,11 +45,52 @@ fn write_policy(of: &PerPolicy, plan: &Plan, out: &mut impl Write) -> io::Result
     }
     writeln!(out, "  lives     up to {} after a subject's last request", span(*lives))?;
     if plan.wanted.node_decisions.is_none() {
-        writeln!(out, "  CPU       {} µs a decision", hundredths(*cost))?;
+        let calls = if policy.is_concurrent() { "hold and its settlement" } else { "decision" };
+        writeln!(out, "  CPU       {} µs a {calls}", hundredths(*cost))?;
     }
     if policy.is_per_tenant() {
         writeln!(out, "  (the limit belongs to the tenant; the states are of one tenant)")?;
     }
+    writeln!(out)
+}
+
+/// Returns the sum of the parts of a key and its value.
+fn parts(bytes: &Bytes) -> String {
+    let Bytes { name, key, value, entry, expiry, places } = bytes;
+    format!(
+        "key of {name} characters {key} + value {value} + entry {entry} + expiry {expiry} + places in \
+         tables {places} = {} bytes",
+        bytes.total(),
+    )
+}
+
+fn write_holds(holds: &Holds, plan: &Plan, out: &mut impl Write) -> io::Result<()> {
+    let Holds { holders, lease, record, settled, memory, renewals_per_hour, renewal_cost } = holds;
+    writeln!(out, "holds")?;
+    writeln!(out, "  a record  {}, with an id of {ID} characters", parts(record))?;
+    writeln!(out, "  settled   {} bytes, for up to {}", settled.total(), span(*lease * 2))?;
+    writeln!(
+        out,
+        "  memory    {} holders × {} bytes + {} requests/s × {} × {} bytes = {}",
+        wide(*holders),
+        record.total(),
+        rate(plan.wanted.rate_per_hour),
+        span(*lease * 2),
+        settled.total(),
+        size(*memory),
+    )?;
+    let per_second = renewals_per_hour.div_ceil(3_600);
+    let cost = match plan.wanted.node_decisions {
+        None => format!(" × {} µs", hundredths(*renewal_cost)),
+        Some(_) => String::new(),
+    };
+    writeln!(
+        out,
+        "  renewals  {} holders / ({} / 3) = {} renewals/s{cost}",
+        wide(*holders),
+        span(*lease),
+        wide(per_second),
+    )?;
     writeln!(out)
 }
 
@@ -79,18 +116,26 @@ fn write_nodes(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
             hundredths(plan.cost),
             thousands(plan.requests_per_node),
         )?,
-        Some(decisions) if passed < 100 => writeln!(
+        Some(decisions) if passed < 100 || plan.holds.is_some() => writeln!(
             out,
-            "  one node  {} decisions/s{divisor} = {} requests/s",
+            "  one node  {} decisions/s{}{divisor} = {} requests/s",
             thousands(decisions),
+            if plan.holds.is_some() { " / 2" } else { "" },
             thousands(plan.requests_per_node),
         )?,
         Some(_) => {}
     }
+    let requests = match &plan.holds {
+        None => format!("{} requests/s", rate(wanted.rate_per_hour)),
+        Some(_) => format!(
+            "({} requests/s + renewals like {} requests/s)",
+            rate(wanted.rate_per_hour),
+            wide(plan.renewals.div_ceil(3_600)),
+        ),
+    };
     writeln!(
         out,
-        "  by CPU    {} requests/s / {} = {}",
-        rate(wanted.rate_per_hour),
+        "  by CPU    {requests} / {} = {}",
         thousands(plan.requests_per_node),
         counted(plan.by_cpu, "primary", "primaries"),
     )?;
@@ -138,7 +183,14 @@ fn write_limits(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
              algorithm that keeps less"
         )?;
     }
-    if plan.by_cpu > plan.by_memory * 2 {
+    if plan.renewals > u128::from(plan.wanted.rate_per_hour) {
+        writeln!(
+            out,
+            "  the renewals take more CPU than the requests: a longer lease needs fewer renewals, but a holder that \
+             has crashed keeps its slots for the lease"
+        )?;
+    }
+    if plan.by_cpu > plan.by_memory * 2 && plan.holds.is_none() {
         writeln!(
             out,
             "  CPU decides: batches (--coalesced), leases of hot subjects and, where much is refused, a deny cache help \

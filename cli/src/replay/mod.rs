@@ -34,7 +34,9 @@ use crate::report::{LeasedReport, PolicyReport, SettlingReport, SlotsReport, Sug
 use crate::suggest::{Meters, Share};
 use crate::trace::{Progress, Record, Sink, Stop, Subjects, Summary};
 use tidegate_core::ErrorKind::Unavailable;
-use tidegate_core::{Algorithm, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket};
+use tidegate_core::{
+    Algorithm, FixedWindow, Lists, Policy, SlidingCounter, SlidingLog, TokenBucket,
+};
 
 /// The settings of `--suggest`.
 #[derive(Debug, Clone, Copy)]
@@ -109,6 +111,16 @@ impl<P: FnMut(Progress)> Replay<P> {
     #[must_use]
     pub fn until(self, stop: &Stop) -> Self {
         Self { stop: stop.clone(), ..self }
+    }
+
+    /// Returns this replay with lists that allow and deny subjects, if there are any. They apply to
+    /// each policy.
+    #[must_use]
+    pub fn listed(self, lists: Option<&Lists>) -> Self {
+        let names = self.runs.iter().map(|run| run.policy().name().to_owned());
+        let lists = names.filter_map(|name| Some((name, lists?.clone())));
+        self.stores.lists().replace(lists);
+        self
     }
 
     /// Returns this replay with the settings of late costs, if there are any. The late costs are

@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tidegate_core::{Answer, Clock, Error, ErrorKind, ManualClock, Store};
+use tidegate_core::{Answer, Clock, Error, ErrorKind, ManualClock, PolicyLists, Store, StoreExt};
 use tidegate_memory::{MemoryStore, WhenFull};
 
 use super::backend::Backend;
@@ -18,11 +18,14 @@ pub(super) struct Stores {
     prefix: Rc<str>,
     /// The number of stores that were opened.
     opened: Rc<Cell<u32>>,
+    /// The lists of all policies.
+    lists: PolicyLists,
 }
 
 impl Stores {
     pub(super) fn new(backend: Backend) -> Self {
-        Self { backend, prefix: unused_prefix().into(), opened: Rc::default() }
+        let (prefix, lists) = (unused_prefix().into(), PolicyLists::new());
+        Self { backend, prefix, opened: Rc::default(), lists }
     }
 
     /// Opens an empty store that has the time of `clock`.
@@ -30,9 +33,17 @@ impl Stores {
         let number = self.opened.get();
         self.opened.set(number + 1);
         match &self.backend {
-            Backend::Memory => Ok(Box::new(memory(clock, 0))),
-            Backend::Server(server) => server.open(&format!("{}{number}", self.prefix), clock),
+            Backend::Memory => Ok(Box::new(memory(clock, 0).listed(self.lists.clone()))),
+            Backend::Server(server) => {
+                let store = server.open(&format!("{}{number}", self.prefix), clock)?;
+                Ok(Box::new(store.listed(self.lists.clone())))
+            }
         }
+    }
+
+    /// Returns the lists that the opened stores share.
+    pub(super) fn lists(&self) -> &PolicyLists {
+        &self.lists
     }
 
     /// Returns the prefix of the keys of all opened stores.

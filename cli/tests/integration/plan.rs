@@ -110,6 +110,75 @@ fn what_is_measured_by_oneself_counts() {
 }
 
 #[test]
+fn a_plan_for_slots_has_the_records_and_the_renewals_of_holds() {
+    let slots = ["--subjects", "20k", "--rate", "500/s", "-p", "streams: concurrent 10 lease 30s"];
+    let with = |more: &[&str]| planned(&[&slots[..], more].concat());
+    assert_eq!(
+        with(&["--holders", "2"]),
+        "\
+streams: concurrent 10 lease 30s
+  a state   key of 45 characters 64 + value 1298 + entry 32 + expiry 32 + places in tables 32 = 1458 bytes
+  memory    20,000 states × 1458 bytes = 27.8 MiB
+  lives     up to 75 s after a subject's last request
+  CPU       24.00 µs a hold and its settlement
+
+holds
+  a record  key of 72 characters 80 + value 176 + entry 32 + expiry 32 + places in tables 32 = 352 bytes, with an id of 36 characters
+  settled   416 bytes, for up to 60 s
+  memory    40,000 holders × 352 bytes + 500 requests/s × 60 s × 416 bytes = 25.3 MiB
+  renewals  40,000 holders / (30 s / 3) = 4,000 renewals/s × 16.00 µs
+
+nodes
+  by memory 53.1 MiB / (16.0 GiB × 70 %) = 1 primary
+  one node  60 % of a core / 24.00 µs = 25,000 requests/s
+  by CPU    (500 requests/s + renewals like 2,667 requests/s) / 25,000 = 1 primary
+  in all    1 primary × (1 + 1 replica) = 2 nodes; 75.9 MiB of memory on each would do
+
+to know
+  one Redis will do: `tidegate-redis`; a cluster is not needed
+  a tenant (without tenants: a subject) with more than 25,000 requests/s needs `shards`: one node decides on no more
+  the renewals take more CPU than the requests: a longer lease needs fewer renewals, but a holder that has crashed keeps its slots for the lease
+"
+    );
+    // By default, all slots are in use. A subject cannot have more holders than slots.
+    assert_eq!(with(&[]), with(&["--holders", "10"]));
+    assert_eq!(with(&[]), with(&["--holders", "99"]));
+    assert!(with(&[]).contains("200,000 holders / (30 s / 3) = 20,000 renewals/s"));
+    let many = ["--subjects", "100k", "--holders", "6"];
+    assert!(planned(&[&slots[2..], &many].concat()).contains("= 2 primaries"));
+    // A hold and its settlement are two decisions, and a renewal is one.
+    let measured = with(&["--holders", "2", "--node-decisions", "3000"]);
+    assert!(measured.contains("\n  one node  3,000 decisions/s / 2 = 1,500 requests/s\n"));
+    let by_cpu = "(500 requests/s + renewals like 2,000 requests/s) / 1,500 = 2 primaries";
+    assert!(measured.contains(by_cpu), "{measured}");
+
+    // The smallest number of slots and the shortest lease count.
+    let rates = ["-p", "jobs: concurrent 5 lease 1m", "-p", "rate: fixed-window 9/1m"];
+    let several = with(&rates);
+    assert!(several.contains("100,000 holders / (30 s / 3)"), "{several}");
+    assert!(several.contains("10,000 renewals/s × 25.00 µs"), "{several}");
+    assert!(several.contains("\n  an epoch  key of 48 characters 64 + value 64 + "), "{several}");
+    let without = planned(&[&slots[..4], &rates[2..]].concat());
+    assert!(!without.contains("epoch") && !without.contains("holds"), "{without}");
+
+    for (more, message) in [
+        (&["--coalesced"][..], "--coalesced is not possible with a policy of slots"),
+        (&["--holders", "many"], "invalid value 'many' for '--holders <COUNT>'"),
+        (&["--holders", "0"], "0 is not in 1.."),
+    ] {
+        let errors = text(&plan(&[&slots[..], more].concat()).stderr);
+        assert!(errors.contains(message), "{errors}");
+    }
+    let errors = text(&plan(&[&API[..], &["--holders", "2"]].concat()).stderr);
+    assert!(errors.contains("--holders needs a policy of slots"), "{errors}");
+    // The largest numbers cause no overflow.
+    let largest = ["--subjects", "1000000B", "--rate", "1000000B/h", "--replicas", "9", "-p"];
+    let largest = [&largest[..], &["concurrent 100000 lease 1us"]].concat();
+    let errors = text(&plan(&largest).stderr);
+    assert!(errors.is_empty(), "{errors}");
+}
+
+#[test]
 fn longer_names_and_fuller_logs_take_more() {
     let log = ["--subjects", "1M", "--rate", "1/s", "--policy", "l: sliding-log 1000/1h"];
     let memory = |more: &[&str]| -> u64 {

@@ -7,8 +7,11 @@
 
 use std::time::Duration;
 
-use tidegate::plan::memory::{Names, busy_log, state_bytes};
-use tidegate_core::{Call, Charge, Clock, ManualClock, Policy, Store, SystemClock};
+use tidegate::plan::memory::{Entries, Names, busy_log, state_bytes};
+use tidegate::plan::{Plan, Wanted};
+use tidegate_core::{
+    Call, CallId, Charge, Clock, ManualClock, Operation, Policy, Store, SystemClock,
+};
 use tidegate_redis::RedisStore;
 use tidegate_redis::protocol::Keys;
 use tidegate_test_servers::{Redis, Reply, eventually};
@@ -32,6 +35,9 @@ async fn taken(server: &Redis) -> u64 {
     eventually(PATIENCE, "the store to hang up", is_alone).await.unwrap();
     number("used_memory").await
 }
+
+/// The lease of slots, and the time to live of holds.
+const LEASE: Duration = Duration::from_secs(3_600);
 
 fn subject(number: u64) -> String {
     format!("subject:{number:012}")
@@ -98,7 +104,7 @@ async fn a_state_takes_what_is_planned_for_it_within_a_tenth() {
         ("api: sliding-log 150/1h", 150),
     ] {
         let parsed: Policy = policy.parse().unwrap();
-        let planned = state_bytes(&parsed, &names, None, false);
+        let planned = state_bytes(&parsed, &names, Entries::default(), false);
         let (told, taken) = measure(&server, &parsed, &names, times).await;
         println!(
             "{policy}: {told} told, {} planned; {taken} taken, {} planned",
@@ -127,7 +133,7 @@ async fn a_state_on_a_node_of_a_cluster_takes_what_is_planned_within_a_tenth() {
     let names = Names { prefix: "tidegate".into(), tenant_bytes: 6, subject_bytes: 20 };
     for policy in ["api: fixed-window 100/1d", "api: token-bucket 10/1h burst 20"] {
         let policy: Policy = policy.parse().unwrap();
-        let planned = state_bytes(&policy, &names, None, true);
+        let planned = state_bytes(&policy, &names, Entries::default(), true);
         let (told, taken) = measure(&server, &policy, &names, 3).await;
         println!(
             "{policy}: {told} told, {} planned; {taken} taken, {} planned",
@@ -147,8 +153,8 @@ async fn a_log_that_stays_full_takes_at_most_what_is_said_of_it() {
     // its maximum.
     let policy: Policy = "api: sliding-log 50/5s".parse().unwrap();
     let (planned, busy) = (
-        state_bytes(&policy, &names, None, false),
-        busy_log(&policy, &names, None, false).unwrap(),
+        state_bytes(&policy, &names, Entries::default(), false),
+        busy_log(&policy, &names, Entries::default(), false).unwrap(),
     );
     let mut most = 0;
     for times in [60, 75, 90, 99] {
@@ -157,4 +163,95 @@ async fn a_log_that_stays_full_takes_at_most_what_is_said_of_it() {
     println!("{most} told, {} full, {} busy", planned.told(), busy.told());
     assert!(most > planned.told() && most <= busy.told());
     assert!(busy.told() - most <= busy.told() / 10);
+}
+
+/// Makes `holders` holds for each of `count` subjects. Returns the increase of the server's memory.
+async fn measure_holds(
+    server: &Redis,
+    policies: &[Policy],
+    names: &Names,
+    holders: u64,
+    count: u64,
+) -> u64 {
+    server.command(&["FLUSHALL"]).await.unwrap();
+    let subjects: Vec<String> = (0..count).map(subject).collect();
+    let ids: Vec<String> = (0..count * holders).map(|number| format!("{number:036}")).collect();
+    let make = async |subjects: &[String], ids: &[String]| {
+        let builder = RedisStore::builder().url(server.url()).prefix(&names.prefix);
+        let store = builder.response_timeout(PATIENCE).build().unwrap();
+        let charges: Vec<Vec<Charge<'_>>> = subjects
+            .iter()
+            .map(|subject| policies.iter().map(|policy| charge(policy, subject, names)).collect())
+            .collect();
+        for ids in ids.chunks(subjects.len()) {
+            let holds = ids.iter().zip(&charges).map(|(id, charges)| {
+                Call::new(Operation::Hold, charges).with_id(CallId::new(id, LEASE))
+            });
+            for decision in store.decide_many(&holds.collect::<Vec<_>>()).await {
+                assert!(decision.unwrap().is_allowed());
+            }
+        }
+    };
+    // Before the first measurement, the server must load the scripts.
+    make(&["before".to_owned()], &["before".to_owned()]).await;
+    let before = taken(server).await;
+    make(&subjects, &ids).await;
+    taken(server).await - before
+}
+
+#[tokio::test]
+async fn holds_take_what_is_planned_within_a_tenth() {
+    let server = Redis::start().await.unwrap();
+    let names = Names { prefix: "tidegate".into(), tenant_bytes: 0, subject_bytes: 20 };
+    let slots = "slots: concurrent 1000 lease 1h";
+    for (texts, holders, count) in [
+        (&[slots][..], 1, 2_000),
+        (&[slots], 10, 2_000),
+        (&[slots], 1_000, 20),
+        (&["rate: fixed-window 1000/1h", slots], 3, 2_000),
+        (&[slots, "tokens: token-bucket 1000/1h refund-lapsed"], 3, 2_000),
+    ] {
+        let policies: Vec<Policy> = texts.iter().map(|text| text.parse().unwrap()).collect();
+        let taken = measure_holds(&server, &policies, &names, holders, count).await;
+        let wanted = Wanted {
+            policies: policies.clone(),
+            subjects: count,
+            rate_per_hour: 0,
+            node_memory: 16 << 30,
+            node_decisions: None,
+            is_coalesced: false,
+            local_percent: 0,
+            replicas: 0,
+            names: names.clone(),
+            log_records: None,
+            holders: Some(holders),
+        };
+        let plan = Plan::new(wanted);
+        println!("{texts:?}, {holders} holders: {taken} taken, {} planned", plan.memory);
+        let planned = u64::try_from(plan.memory).unwrap();
+        assert!(planned.abs_diff(taken) * 10 <= taken, "{texts:?}");
+
+        let hold = [charge(&policies[0], "subject:000000000000", &names)];
+        let id = format!("{:036}", 0);
+        let keys = Keys::new(&names.prefix);
+        let record = String::from_utf8(keys.id_key(&hold[0], id.as_bytes())).unwrap();
+        let length = async || number(&server, &["MEMORY", "USAGE", &record]).await;
+        let holds = plan.holds.unwrap();
+        assert_eq!(length().await, holds.record.told());
+        let all: Vec<_> = policies
+            .iter()
+            .map(|policy| charge(policy, "subject:000000000000", &names).cost(0))
+            .collect();
+        let settle = Call::new(Operation::Settle, &all).with_id(CallId::new(&id, LEASE));
+        let store = RedisStore::builder().url(server.url()).prefix(&names.prefix).build().unwrap();
+        let _ = store.decide(settle).await.unwrap();
+        assert_eq!(length().await, holds.settled.told());
+        // The key of the slots expires at the end of its planned life.
+        let key = policies.iter().find(|policy| policy.is_concurrent()).unwrap();
+        let key = keys.key(&charge(key, "subject:000000000001", &names));
+        let left = number(&server, &["PTTL", &String::from_utf8(key).unwrap()]).await;
+        let slots = plan.policies.iter().find(|needs| needs.policy.is_concurrent()).unwrap();
+        let lives = u64::try_from(slots.lives.as_millis()).unwrap();
+        assert!(left <= lives && left + 60_000 > lives, "{left} of {lives}");
+    }
 }

@@ -417,3 +417,28 @@ fn lines_of_no_known_format_are_read_by_a_pattern() {
     let output = tidegate(&["replay", "-", "--pattern", "("], b"");
     assert_eq!(output.status.code(), Some(2));
 }
+
+#[test]
+fn a_list_allows_and_denies_subjects_of_each_policy() {
+    let folder = folder();
+    let lists = folder.path().join("ip.txt");
+    let lists_path = lists.to_str().unwrap();
+    let arguments =
+        ["replay", "--policy", "fixed-window 3/1m", "--json", "--lists", lists_path, "-"];
+    for (text, admitted) in [
+        ("", 4),
+        ("allow 192.0.2.0/24\n", 11),
+        ("deny 192.0.2.0/24\n", 1),
+        ("deny 192.0.2.0/24\nallow 192.0.2.1\ndeny 2001:db8::/32", 10),
+    ] {
+        std::fs::write(&lists, text).unwrap();
+        let output = tidegate(&arguments, &log());
+        assert!(output.status.success(), "{}", self::text(&output.stderr));
+        assert_eq!(json(&output)["policies"][0]["admitted"], admitted, "{text}");
+    }
+    std::fs::write(&lists, "deny 192.0.2.1/24").unwrap();
+    let output = tidegate(&arguments, &log());
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("ip.txt: line 1: the address `192.0.2.1` has bits"), "{message}");
+}

@@ -45,6 +45,7 @@ async fn a_server_gives_each_printed_script_the_hash_of_the_list() {
         "sliding_counter",
         "token_bucket",
         "interval_bucket",
+        "quota",
         "batch",
         "batch_lapse",
     ];
@@ -56,7 +57,7 @@ async fn a_server_gives_each_printed_script_the_hash_of_the_list() {
         .iter()
         .flat_map(|variant| plain.iter().map(move |name| format!("{name}{variant}")))
         .chain(
-            (plain[..8].iter())
+            (plain[..9].iter())
                 .filter(|name| !name.contains("log"))
                 .map(|name| format!("{name}_settle")),
         )

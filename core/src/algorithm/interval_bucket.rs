@@ -72,7 +72,7 @@ impl IntervalBucketRule {
 
     /// Returns the maximum debt after a charge beyond the limit. The state represents a debt up to
     /// this maximum exactly, and the bucket refills it within [`MAX_SPAN`](crate::MAX_SPAN).
-    fn max_debt(&self) -> u64 {
+    pub(crate) fn max_debt(&self) -> u64 {
         (MAX_SPAN_MICROS / self.period).saturating_mul(self.refill.get()).min(MAX_EXACT)
     }
 

@@ -7,6 +7,7 @@
 //! | [`sliding_counter`] | `prev·(W − e) + (cur + c)·W ≤ L·W`, with `e` the time since the current window began |
 //! | [`token_bucket`] | `debt(t) + c ≤ B`, with a debt that shrinks continuously (also GCRA) |
 //! | [`interval_bucket`] | `debt(t) + c ≤ B`, with a debt that shrinks once per period |
+//! | [`quota`] | `count + c ≤ L` in the current window of a calendar, such as a month |
 //! | [`concurrent`] | `count + c ≤ L`, with `count` slots in use |
 //!
 //! `L` is the limit, `W` the window, `B` the capacity of a bucket, and `t` the time. Each module
@@ -31,10 +32,12 @@
 //! written. A call with an earlier time never moves the state back to that time. So a step back of
 //! the clock adds no quota, and delays a recovery by at most the length of the step.
 
+pub mod calendar;
 mod check;
 pub mod concurrent;
 pub mod fixed_window;
 pub mod interval_bucket;
+pub mod quota;
 pub(crate) mod rule;
 pub(crate) mod shape;
 pub mod sliding_counter;

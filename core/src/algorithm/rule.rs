@@ -3,6 +3,7 @@
 use super::concurrent::ConcurrentRule;
 use super::fixed_window::FixedWindowRule;
 use super::interval_bucket::IntervalBucketRule;
+use super::quota::QuotaRule;
 use super::shape::StateShape;
 use super::sliding_counter::SlidingCounterRule;
 use super::sliding_log::SlidingLogRule;
@@ -10,7 +11,7 @@ use super::token_bucket::TokenBucketRule;
 use super::traits::Algorithm;
 
 /// One of the algorithms, with the numbers of a policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
     /// A fixed window.
@@ -25,11 +26,13 @@ pub enum Rule {
     IntervalBucket(IntervalBucketRule),
     /// Slots.
     Concurrent(ConcurrentRule),
+    /// A quota over the calendar.
+    Quota(QuotaRule),
 }
 
 /// Matches a rule, and evaluates the same expression for each algorithm. The caller can give
-/// another expression for the sliding log and for slots, because their states are never packed
-/// into two words.
+/// another expression for the sliding log, for slots and for quotas, because their states are never
+/// packed into two words.
 macro_rules! dispatch {
     ($rule:expr, |$any:ident| $expression:expr) => {
         dispatch!($rule, |$any| $expression, boxed $any => $expression)
@@ -42,6 +45,7 @@ macro_rules! dispatch {
             $crate::algorithm::rule::Rule::IntervalBucket($packed) => $expression,
             $crate::algorithm::rule::Rule::SlidingLog($boxed) => $boxed_expression,
             $crate::algorithm::rule::Rule::Concurrent($boxed) => $boxed_expression,
+            $crate::algorithm::rule::Rule::Quota($boxed) => $boxed_expression,
         }
     };
 }

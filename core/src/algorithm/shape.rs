@@ -1,5 +1,7 @@
 //! The shape of a policy: the properties that determine which states the policy uses.
 
+use super::calendar::Unit;
+
 /// The rule that says when a fixed window starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -32,4 +34,7 @@ pub enum StateShape {
     IntervalBucket(u64),
     /// Slots. The lease is not a part of the shape.
     Concurrent,
+    /// A quota over the calendar, with the unit of its windows. The zone, the time of day and the
+    /// anchor are not part of the shape, so a change of them keeps the usage.
+    Quota(Unit),
 }

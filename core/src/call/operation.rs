@@ -172,11 +172,12 @@ pub enum Operation {
         /// The maximum time from now until the reserved place.
         max_wait: Duration,
     },
-    /// Removes the state of the subject, including its block. This also ends the
+    /// Removes the state of the subject, including its block and its offenses. This also ends the
     /// [holds](Self::Hold) on the state.
     Reset,
     /// Blocks the subject for `span` from now. The new block replaces an earlier block. A span of
-    /// zero removes the block.
+    /// zero removes the block and the [offenses](crate::Block::growing). Any other span keeps the
+    /// offenses, which are then forgotten after the end of the new block.
     Block {
         /// The duration of the block.
         span: Duration,

@@ -10,14 +10,17 @@ pub struct Degraded {
     pub answer: DegradedAnswer,
     /// The kind of the error that the store returned.
     pub reason: ErrorKind,
+    /// Whether the fallback store keeps a [hold](crate::Operation::Hold) for this decision. The
+    /// hold has slots, and must be extended and settled like a hold of the store.
+    pub is_held: bool,
 }
 
 impl Degraded {
-    /// Creates a description of a decision that was made without the store. `reason` is the kind of
-    /// the store's error.
+    /// Creates a description of a decision that was made without the store, and without a hold on a
+    /// fallback store. `reason` is the kind of the store's error.
     #[must_use]
     pub fn new(answer: DegradedAnswer, reason: ErrorKind) -> Self {
-        Self { answer, reason }
+        Self { answer, reason, is_held: false }
     }
 }
 

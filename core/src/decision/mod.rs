@@ -2,6 +2,7 @@
 
 mod already_settled;
 mod degraded;
+mod earliest_lapse;
 mod held;
 mod policy_verdict;
 mod verdict;
@@ -13,6 +14,7 @@ use smallvec::SmallVec;
 
 pub use already_settled::AlreadySettled;
 pub use degraded::{Degraded, DegradedAnswer};
+pub use earliest_lapse::EarliestLapse;
 pub(crate) use held::held_of;
 pub use policy_verdict::PolicyVerdict;
 pub use verdict::{Outcome, Verdict};
@@ -303,9 +305,9 @@ impl Decision {
     pub fn retry_after(&self) -> Option<Duration> {
         let enforced = self.verdicts().iter().filter(|verdict| !verdict.is_shadow());
         let waits = enforced.map(|verdict| verdict.retry);
-        let known = waits.clone().filter(|wait| *wait != Wait::UNKNOWN).max();
+        let known = waits.clone().filter(|wait| !wait.is_unknown()).max();
         let known = known.unwrap_or(Wait::ZERO);
-        let is_for_slots = known.is_zero() && waits.clone().any(|wait| wait == Wait::UNKNOWN);
+        let is_for_slots = known.is_zero() && waits.clone().any(Wait::is_unknown);
         if is_for_slots { None } else { known.as_duration() }
     }
 
@@ -317,6 +319,14 @@ impl Decision {
         let wait = self.retry_after()?;
         let secs = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         Some(if self.is_allowed() { 0 } else { secs.max(1) })
+    }
+
+    /// Returns the earliest lapse of all slots that refuse the request: see
+    /// [`Verdict::earliest_lapse`].
+    #[must_use]
+    pub fn earliest_lapse(&self) -> Option<EarliestLapse> {
+        let refusals = self.verdicts().iter().filter(|verdict| !verdict.passes());
+        refusals.filter_map(Verdict::earliest_lapse).min()
     }
 
     /// Returns the indices of the charges whose policies refuse the request.
@@ -436,8 +446,9 @@ impl Decision {
     /// A fence is `None` for a charge that took no slots.
     ///
     /// Only a [hold](crate::Operation::Hold) that took slots returns fences. For all other
-    /// decisions, the slice is empty. A repetition of a hold returns the fences of the first
-    /// answer.
+    /// decisions, the slice is empty. It is also empty for a [degraded](Self::degraded) decision,
+    /// because the fences of a fallback store and of the store have no common order. A repetition
+    /// of a hold returns the fences of the first answer.
     ///
     /// A fence is at least the time of the grant, in microseconds since 1970 by the clock of the
     /// store. So fences also rise after the store has lost its data, if its clock has passed the

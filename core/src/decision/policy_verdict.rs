@@ -123,6 +123,12 @@ impl<'a> PolicyVerdict<'a> {
         self.verdict.blocked_for()
     }
 
+    /// Returns the number of offenses of the subject: see [`Verdict::block_level`].
+    #[must_use]
+    pub fn block_level(&self) -> u8 {
+        self.verdict.block_level()
+    }
+
     /// Returns a time after which the policy admits more than [`remaining`](Self::remaining), if
     /// nothing more is charged. Returns zero if the full limit remains.
     ///

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::earliest_lapse::EarliestLapse;
+use crate::lists::ListAction;
 use crate::policy::Policy;
 use crate::time::{Wait, micros_of_ceil};
 
@@ -36,7 +38,8 @@ pub struct Verdict {
     reset: u64,
 }
 
-/// The outcome of a verdict, whether the subject has a block, and whether the policy is a shadow.
+/// The outcome of a verdict, whether the subject has a block, the level of the block, and whether
+/// the policy is a shadow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Flags(u64);
 
@@ -47,6 +50,11 @@ impl Flags {
     const BLOCK: u64 = 8;
     /// This flag is set, together with `DENIED`, if the hold is too large.
     const TOO_LARGE: u64 = 16;
+    /// One of these flags is set if an entry of a list matches the subject.
+    const ALLOW_LISTED: u64 = 32;
+    const DENY_LISTED: u64 = 64;
+    /// The level of the block follows these bits.
+    const LEVEL_SHIFT: u32 = 8;
 
     #[inline]
     const fn new(outcome: Outcome) -> Self {
@@ -55,6 +63,7 @@ impl Flags {
             Outcome::Denied => Self::DENIED,
             Outcome::Blocked => Self::BLOCKED,
             Outcome::TooLarge => Self::DENIED | Self::TOO_LARGE,
+            Outcome::DenyListed => Self::DENIED | Self::DENY_LISTED,
         })
     }
 
@@ -69,10 +78,23 @@ impl Flags {
     }
 
     #[inline]
+    const fn with_level(self, level: u8) -> Self {
+        Self(self.0 & !(0xff << Self::LEVEL_SHIFT) | (level as u64) << Self::LEVEL_SHIFT)
+    }
+
+    #[inline]
+    const fn level(self) -> u8 {
+        self.0.to_le_bytes()[1]
+    }
+
+    #[inline]
     const fn outcome(self) -> Outcome {
         match (self.has(Self::BLOCKED), self.has(Self::DENIED)) {
             (true, _) => Outcome::Blocked,
             (_, true) if self.has(Self::TOO_LARGE) => Outcome::TooLarge,
+            (_, true) if self.has(Self::DENY_LISTED) && !self.has(Self::SHADOW) => {
+                Outcome::DenyListed
+            }
             (_, true) => Outcome::Denied,
             _ => Outcome::Allowed,
         }
@@ -101,6 +123,8 @@ pub enum Outcome {
     /// [`Policy::max_hold`]. A smaller hold can be admitted. A [hold up
     /// to](crate::Operation::HoldUpTo) this cost can be admitted too.
     TooLarge,
+    /// An entry of a [list](crate::Lists) denies the subject, regardless of its usage.
+    DenyListed,
 }
 
 impl Outcome {
@@ -112,6 +136,7 @@ impl Outcome {
             Self::Denied => "denied",
             Self::Blocked => "blocked",
             Self::TooLarge => "too-large",
+            Self::DenyListed => "deny-listed",
         }
     }
 }
@@ -155,6 +180,12 @@ impl Verdict {
     #[must_use]
     pub fn with_block(self, span: Duration) -> Self {
         self.blocked_for_micros(micros_of_ceil(span))
+    }
+
+    /// Sets the [level](Self::block_level) of the subject.
+    #[must_use]
+    pub const fn with_block_level(self, level: u8) -> Self {
+        Self { flags: self.flags.with_level(level), ..self }
     }
 
     /// Turns the verdict into the verdict of a shadow policy, which only reports.
@@ -225,6 +256,14 @@ impl Verdict {
         self.retry.as_duration()
     }
 
+    /// Returns the earliest lapse of the slots that deny the charge. Returns `None` if
+    /// [slots](crate::Concurrent) do not deny the charge, or if no hold has a slot, so that only
+    /// another call waits for it.
+    #[must_use]
+    pub fn earliest_lapse(&self) -> Option<EarliestLapse> {
+        self.retry.earliest_lapse().map(|micros| EarliestLapse::new(Duration::from_micros(micros)))
+    }
+
     /// Returns the time until the subject's state has recovered fully, if nothing more is charged.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
@@ -240,6 +279,42 @@ impl Verdict {
         Duration::from_micros(self.blocked_micros())
     }
 
+    /// Returns the number of offenses of the subject that the store remembers, at most the level at
+    /// which the block has its maximum length. Returns zero if there are no offenses, or if the
+    /// block of the policy does not [grow](crate::Block::growing). A denial that causes a block
+    /// counts too.
+    ///
+    /// The store remembers the offenses after the end of the block, so the level can be above zero
+    /// although the subject is not blocked.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use tidegate_core::{Limiter, ManualClock};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let clock = ManualClock::default();
+    /// let policy = "login: fixed-window 1/1d block 1m x4 up to 1d forget 7d".parse()?;
+    /// let store = MemoryStore::builder().clock(clock.clone()).build();
+    /// let limiter = Limiter::new(store, [policy])?;
+    ///
+    /// limiter.acquire("mallory").await?;
+    /// for (level, minutes) in [(1, 1), (2, 4), (3, 16)] {
+    ///     let denied = limiter.acquire("mallory").await?;
+    ///     let verdict = denied.verdicts()[0];
+    ///     assert_eq!(verdict.block_level(), level);
+    ///     assert_eq!(verdict.blocked_for(), Duration::from_secs(60 * minutes));
+    ///     clock.advance(verdict.blocked_for());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn block_level(&self) -> u8 {
+        self.flags.level()
+    }
+
     #[inline]
     fn has_block(&self) -> bool {
         self.flags.has(Flags::BLOCK)
@@ -247,6 +322,48 @@ impl Verdict {
 
     fn blocked_micros(&self) -> u64 {
         if self.has_block() { self.remaining_or_block } else { 0 }
+    }
+
+    /// Returns the action of the [list entry](crate::Lists) that matches the subject, or `None` if
+    /// no entry matches. An entry that denies does not change the outcome under a
+    /// [shadow](Self::is_shadow).
+    #[must_use]
+    pub fn list_action(&self) -> Option<ListAction> {
+        match self.flags {
+            flags if flags.has(Flags::ALLOW_LISTED) => Some(ListAction::Allow),
+            flags if flags.has(Flags::DENY_LISTED) => Some(ListAction::Deny),
+            _ => None,
+        }
+    }
+
+    /// Creates the verdict for a subject that a list denies.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn deny_listed(policy: &Policy) -> Self {
+        Self::from_micros(Outcome::DenyListed, policy.limit(), 0, Wait::NEVER, 0)
+    }
+
+    /// Reports an entry that denies, in the verdict of a shadow.
+    pub(crate) fn with_deny_entry(self) -> Self {
+        Self { flags: self.flags.with(Flags::DENY_LISTED, true), ..self }
+    }
+
+    /// Converts the verdict of [`Policy::beyond_limit`], whose limit is higher by `raise`, into the
+    /// verdict of the policy. The charge is denied only if the state cannot count it. It then
+    /// passes too, unless `keeps_denial` is `true`.
+    pub(crate) fn counted_beyond(self, raise: u64, keeps_denial: bool) -> Self {
+        let is_denied = self.outcome() == Outcome::Denied && !keeps_denial;
+        let flags = self
+            .flags
+            .with(Flags::ALLOW_LISTED, true)
+            .with(Flags::DENIED, self.flags.has(Flags::DENIED) && !is_denied);
+        let limit = self.limit.saturating_sub(raise);
+        let verdict =
+            Self { flags, limit, retry: if is_denied { Wait::ZERO } else { self.retry }, ..self };
+        if verdict.has_block() {
+            return verdict;
+        }
+        verdict.with_remaining(self.remaining().saturating_sub(raise).min(limit))
     }
 
     /// Merges the verdicts of two shards of one limit into one verdict. The outcome is the outcome
@@ -258,7 +375,8 @@ impl Verdict {
             reset: self.reset.max(other.reset),
             flags: self.flags.with(Flags::BLOCK, false),
             ..self
-        };
+        }
+        .with_block_level(self.block_level().max(other.block_level()));
         both.blocked_for_micros(self.blocked_micros().max(other.blocked_micros()))
     }
 
@@ -269,7 +387,7 @@ impl Verdict {
             Outcome::Allowed => u64::MAX,
             Outcome::Denied => self.retry.as_micros().unwrap_or(u64::MAX),
             Outcome::Blocked => self.blocked_micros(),
-            Outcome::TooLarge => u64::MAX,
+            Outcome::TooLarge | Outcome::DenyListed => u64::MAX,
         }
     }
 
@@ -307,14 +425,20 @@ impl Verdict {
         if verdict.outcome() != Outcome::Denied || cost > remaining {
             return verdict;
         }
-        let flags = Flags::new(Outcome::Allowed).with(Flags::SHADOW, verdict.is_shadow());
+        let flags = Flags::new(Outcome::Allowed)
+            .with(Flags::SHADOW, verdict.is_shadow())
+            .with_level(verdict.block_level());
         Self { flags, retry: Wait::ZERO, ..verdict }
     }
 
     pub(crate) fn too_large(self) -> Self {
-        let flags = Flags::new(Outcome::TooLarge);
-        let flags =
-            flags.with(Flags::SHADOW, self.is_shadow()).with(Flags::BLOCK, self.has_block());
+        if self.outcome() == Outcome::DenyListed {
+            return self;
+        }
+        let flags = Flags::new(Outcome::TooLarge)
+            .with(Flags::SHADOW, self.is_shadow())
+            .with(Flags::BLOCK, self.has_block())
+            .with_level(self.block_level());
         Self { flags, retry: Wait::NEVER, ..self }
     }
 
@@ -338,6 +462,7 @@ impl fmt::Debug for Verdict {
             .field("retry", &self.retry)
             .field("reset", &self.reset)
             .field("blocked", &self.blocked_micros())
+            .field("level", &self.block_level())
             .field("shadow", &self.is_shadow())
             .finish()
     }

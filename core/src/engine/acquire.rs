@@ -75,15 +75,19 @@ impl Evaluated {
         match self.outcome {
             _ if self.cost == 0 => false,
             Outcome::Allowed => is_allowed && !charge.is_check_only,
-            Outcome::Denied => charge.policy.block_micros() > 0 && self.wait != Wait::NEVER,
-            Outcome::Blocked | Outcome::TooLarge => false,
+            Outcome::Denied => charge.policy.blocks() && self.wait != Wait::NEVER,
+            Outcome::Blocked => charge.policy.restarts_block() && self.wait != Wait::NEVER,
+            Outcome::TooLarge | Outcome::DenyListed => false,
         }
     }
 
     fn write(&self, charge: &Charge<'_>, record: &mut Record, now: u64) {
         match self.outcome {
             Outcome::Allowed => record.take(charge, self.cost, now),
-            _ => record.block(now.saturating_add(charge.policy.block_micros()), now),
+            Outcome::Blocked => {
+                record.change_block(now, |block| block.restart(charge.policy, now));
+            }
+            _ => record.change_block(now, |block| block.offend(charge.policy, now)),
         }
     }
 }

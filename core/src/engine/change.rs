@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::block::Block;
 use super::evaluate::{Evaluated, Waits, evaluate_all};
 use super::records::{PerCharge, Records, make_room, update};
 use super::report::report_after;
@@ -98,26 +99,32 @@ pub(super) fn reset(charges: Charges<'_>, now: u64, records: &mut impl Records) 
     report_after(charges, now, records)
 }
 
-/// Blocks the subjects for `span`. If `span` is zero, removes their blocks. Calls `replaces` with
-/// the end of the old block and the end of the new block; 0 means no block. If `replaces` returns
-/// `false`, the old block stays.
+/// Blocks the subjects for `span`. If `span` is zero, removes their blocks and offenses. Calls
+/// `replaces` with the old block and the end of the new block; an end of 0 means no block. If
+/// `replaces` returns `false`, the old block stays.
 pub(super) fn block(
     charges: Charges<'_>,
     now: u64,
     span: Duration,
     records: &mut impl Records,
-    replaces: impl Fn(u64, u64) -> bool,
+    replaces: impl Fn(Block, u64) -> bool,
 ) -> Result<Decision, Error> {
     let span = micros_of_ceil(span).min(MAX_SPAN_MICROS);
     let until = if span > 0 { now.saturating_add(span) } else { 0 };
-    let mut old_end = |index| records.get(index).map_or(0, |record| record.blocked_until);
+    let mut old = |index| records.get(index).map_or(Block::NONE, |record| record.block);
     let indices: PerCharge<usize> =
-        (0..charges.len()).filter(|&index| replaces(old_end(index), until)).collect();
+        (0..charges.len()).filter(|&index| replaces(old(index), until)).collect();
     if until > 0 {
         records.make_room(&indices)?;
     }
     for index in indices {
-        update(index, records, |record| record.block(until, now));
+        let Some(charge) = charges.get(index) else { continue };
+        update(index, records, |record| {
+            record.change_block(now, |block| match until {
+                0 => *block = Block::NONE,
+                _ => block.set_end(until, charge.policy, now),
+            });
+        });
     }
     Ok(report_after(charges, now, records))
 }

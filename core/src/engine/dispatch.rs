@@ -3,6 +3,7 @@
 use crate::algorithm::concurrent::{self, ConcurrentRule};
 use crate::algorithm::fixed_window::{self, FixedWindowRule};
 use crate::algorithm::interval_bucket::{self, IntervalBucketRule};
+use crate::algorithm::quota::{self, QuotaRule};
 use crate::algorithm::rule::{Rule, dispatch};
 use crate::algorithm::sliding_counter::{self, SlidingCounterRule};
 use crate::algorithm::sliding_log::{self, SlidingLogRule};
@@ -23,6 +24,7 @@ use crate::time::Wait;
 /// | [token bucket, GCRA](token_bucket::State) | `time`: the time of the debt; `debt`: in units of the policy that wrote it, see [`token_bucket`] |
 /// | [bucket by intervals](interval_bucket::State) | `anchor`: the start of the current period; `debt`: in tokens |
 /// | [slots](concurrent::State) | `count`: the slots in use |
+/// | [quota](quota::State) | `start`, `earliest_end` and `end`: the window; `count`: the cost charged in the window; `carry`: the part of the cost that also counts in the next window |
 ///
 /// The numbers have a meaning only together with the policy that wrote the state. So a store must
 /// also keep the text of that policy. [`Record::restore`](super::Record::restore) creates a record
@@ -43,6 +45,8 @@ pub enum State {
     IntervalBucket(interval_bucket::State),
     /// The state of slots.
     Concurrent(concurrent::State),
+    /// The state of a quota. It is boxed, because an unboxed quota would make every record larger.
+    Quota(Box<quota::State>),
 }
 
 /// An algorithm whose state is a variant of [`State`].
@@ -82,7 +86,8 @@ variants!(
     SlidingCounterRule: SlidingCounter,
     TokenBucketRule: TokenBucket,
     IntervalBucketRule: IntervalBucket,
-    ConcurrentRule: Concurrent
+    ConcurrentRule: Concurrent,
+    QuotaRule: Quota
 );
 
 fn own<'s, A: Variant>(_: &A, state: Option<&'s State>) -> Option<&'s A::State> {
@@ -192,6 +197,7 @@ impl State {
             Self::TokenBucket(_) => TokenBucketRule::NAME,
             Self::IntervalBucket(_) => IntervalBucketRule::NAME,
             Self::Concurrent(_) => ConcurrentRule::NAME,
+            Self::Quota(_) => QuotaRule::NAME,
         }
     }
 }

@@ -65,7 +65,8 @@ pub(super) fn evaluate(
         let is_behind = || cost > 0 && holds.is_anyone_ahead(waits.place, now);
         if wait.is_zero() && !is_blocked && is_behind() {
             wait = Wait::UNKNOWN;
-        } else if !wait.is_zero() && waits.counts_on_lapses {
+        }
+        if !wait.is_zero() && waits.counts_on_lapses {
             wait = holds.wait(state.as_deref().cloned(), rule, cost, now, wait);
         }
     }

@@ -1,6 +1,7 @@
 //! Executes an operation that needs no id.
 
 use super::acquire::{acquire, acquire_up_to};
+use super::block::Block;
 use super::change::{block, charge, refund, reset, undo};
 use super::evaluate::Waits;
 use super::queue::leave;
@@ -29,9 +30,11 @@ pub(super) fn execute(
         Operation::Refund => Ok(refund(charges, now, records)),
         Operation::Undo { at } => Ok(undo(charges, at.as_micros(), now, records)),
         Operation::Reset => Ok(reset(charges, now, records)),
-        Operation::Block { span } => block(charges, now, span, records, |old, new| old != new),
+        Operation::Block { span } => {
+            block(charges, now, span, records, |old, until| until > 0 || old != Block::NONE)
+        }
         Operation::BlockAtLeast { span } => {
-            block(charges, now, span, records, |old, new| old < new)
+            block(charges, now, span, records, |old, until| old.until < until)
         }
         Operation::Leave { place } => Ok(leave(charges, place, now, records)),
         // This arm is never reached. `Call::check` refuses an operation on a hold without an id,

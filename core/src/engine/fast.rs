@@ -41,8 +41,8 @@ use crate::decision::{Outcome, Verdict};
 use crate::policy::Policy;
 use crate::time::Wait;
 
-/// A state in two words, without the policy that wrote it. Logs, blocks and holds do not fit. A
-/// sliding counter does not fit either if one of its windows has a count of 2^32 or more.
+/// A state in two words, without the policy that wrote it. Logs, blocks, offenses and holds do not
+/// fit. A sliding counter does not fit either if one of its windows has a count of 2^32 or more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PackedState([u64; 2]);
 
@@ -60,7 +60,7 @@ impl PackedState {
     /// Packs the state of a record. Returns `None` if the state does not fit into two words.
     #[must_use]
     pub fn new(record: &Record) -> Option<Self> {
-        if record.blocked_until > 0 || record.holds().is_some() {
+        if record.has_block() || record.holds().is_some() {
             return None;
         }
         let Some(state) = &record.state else { return Some(Self::NONE) };
@@ -163,7 +163,7 @@ impl Record {
     #[doc(hidden)]
     #[inline]
     pub fn acquire_log(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {
-        if self.blocked_until > 0 || !self.is_of(charge.policy) || self.holds().is_some() {
+        if self.has_block() || !self.is_of(charge.policy) || self.holds().is_some() {
             return None;
         }
         let Rule::SlidingLog(rule) = charge.policy.rule() else { return None };
@@ -223,7 +223,7 @@ impl Evaluation {
 /// block, except if the cost is 0 or exceeds the limit.
 #[inline(always)]
 fn blocks_nothing(charge: &Charge<'_>, wait: Wait) -> bool {
-    wait.is_zero() || wait == Wait::NEVER || charge.cost == 0 || charge.policy.block_micros() == 0
+    wait.is_zero() || wait == Wait::NEVER || charge.cost == 0 || !charge.policy.blocks()
 }
 
 /// The outcome of a charge to a subject that is not blocked. The caller computes the verdict from
@@ -256,7 +256,9 @@ impl FastOutcome {
     fn verdict_at(self, level: Level, policy: &Policy) -> Verdict {
         let Self { wait, now, .. } = self;
         let outcome = if wait.is_zero() { Outcome::Allowed } else { Outcome::Denied };
-        VerdictInput { outcome, wait, level, ends_at: None, blocked_until: 0, now }.verdict(policy)
+        let (ends_at, blocked_until, block_level) = (None, 0, 0);
+        VerdictInput { outcome, wait, level, ends_at, blocked_until, block_level, now }
+            .verdict(policy)
     }
 
     #[inline(always)]

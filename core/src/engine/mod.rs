@@ -18,6 +18,7 @@
 //! * `fast` decides frequent kinds of calls on packed states, without the other modules.
 
 mod acquire;
+mod block;
 mod change;
 mod dispatch;
 mod evaluate;

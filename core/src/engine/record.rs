@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 
+use super::block::Block;
 use super::dispatch::State;
 use super::state_holds::{KnownHold, StateHolds};
 use crate::algorithm::rule::Rule;
-use crate::algorithm::sliding_log;
 use crate::algorithm::traits::Take;
+use crate::algorithm::{quota, sliding_log};
 use crate::call::Charge;
 use crate::error::{Error, ErrorKind};
 use crate::policy::Policy;
@@ -19,8 +20,7 @@ pub struct Record {
     /// policy.
     policy: Policy,
     pub(super) state: Option<State>,
-    /// The end of the block in microseconds since 1970, or 0 for no block.
-    pub(super) blocked_until: u64,
+    pub(super) block: Block,
     /// The holds on the state, boxed because most records have no holds.
     holds: Option<Box<StateHolds>>,
 }
@@ -29,7 +29,7 @@ impl Record {
     /// Creates a record without usage, block and holds.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
-        Self { policy: policy.clone(), state: None, blocked_until: 0, holds: None }
+        Self { policy: policy.clone(), state: None, block: Block::NONE, holds: None }
     }
 
     pub(super) fn with_state(policy: &Policy, state: Option<State>) -> Self {
@@ -38,7 +38,9 @@ impl Record {
 
     /// Restores a record from its parts: the values that [`policy`](Self::policy),
     /// [`state`](Self::state) and [`blocked_until_micros`](Self::blocked_until_micros) returned for
-    /// the original record. The restored record decides like the original record.
+    /// the original record. The restored record decides like the original record. If the original
+    /// record had [`offenses`](Self::offenses), they are restored by
+    /// [`restore_offenses`](Self::restore_offenses).
     ///
     /// `restore` is for stores that keep records outside of their own process. `policy` is the
     /// policy that wrote the record. It can differ from the policy of the current charge, so the
@@ -82,7 +84,6 @@ impl Record {
         state: Option<State>,
         blocked_until_micros: Option<u64>,
     ) -> Result<Self, Error> {
-        const MAX_BLOCKED_UNTIL: u64 = Timestamp::MAX.as_micros() + MAX_SPAN_MICROS;
         let blocked_until = blocked_until_micros.unwrap_or(0);
         let check_block = || {
             if blocked_until <= MAX_BLOCKED_UNTIL {
@@ -93,13 +94,44 @@ impl Record {
             ))
         };
         let check_state = || state.as_ref().map_or(Ok(()), |state| policy.rule().check(state));
-        check_block().and_then(|()| check_state()).map_err(|problem| {
-            Error::new(
-                ErrorKind::ForeignValue,
-                format!("no record of `{policy}` has these parts: {problem}"),
-            )
+        check_block()
+            .and_then(|()| check_state())
+            .map_err(|problem| impossible(policy, &problem))?;
+        let block = Block::ending_at(blocked_until);
+        Ok(Self { policy: policy.clone(), state, block, holds: None })
+    }
+
+    /// Adds the offenses of the original record: the level and the time that
+    /// [`offenses`](Self::offenses) returned.
+    ///
+    /// ```
+    /// use tidegate_core::engine::Record;
+    ///
+    /// let policy = "login: sliding-log 5/15m block 1m x4 up to 1d forget 7d".parse()?;
+    /// let record = Record::restore(&policy, None, Some(1_790_000_000_000_000))?;
+    /// let record = record.restore_offenses(3, 1_790_604_800_000_000)?;
+    /// assert_eq!(record.offenses(), Some((3, 1_790_604_800_000_000)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error of kind [`ErrorKind::ForeignValue`] if the level is not from 1 to
+    /// [`Block::MAX_LEVEL`](crate::Block::MAX_LEVEL), or if no offenses of a subject can be
+    /// forgotten at this time. This is the case before the end of the block.
+    pub fn restore_offenses(self, level: u8, forgotten_at_micros: u64) -> Result<Self, Error> {
+        let block = Block::restore(self.block.until, level, forgotten_at_micros)
+            .filter(|_| forgotten_at_micros <= MAX_BLOCKED_UNTIL + MAX_SPAN_MICROS);
+        let block = block.ok_or_else(|| {
+            let (until, max) = (self.block.until, MAX_BLOCKED_UNTIL + MAX_SPAN_MICROS);
+            let problem = format!(
+                "its level {level} is forgotten at {forgotten_at_micros}; the level must be from 1 \
+                 to {}, and the time from {until} to {max}",
+                crate::Block::MAX_LEVEL
+            );
+            impossible(&self.policy, &problem)
         })?;
-        Ok(Self { policy: policy.clone(), state, blocked_until, holds: None })
+        Ok(Self { block, ..self })
     }
 
     /// Returns the policy that wrote the record.
@@ -118,7 +150,16 @@ impl Record {
     /// subject was not blocked. The end can be in the past, or after [`Timestamp::MAX`].
     #[must_use]
     pub fn blocked_until_micros(&self) -> Option<u64> {
-        (self.blocked_until > 0).then_some(self.blocked_until)
+        (self.block.until > 0).then_some(self.block.until)
+    }
+
+    /// Returns the [level](crate::Verdict::block_level) of the subject, which is the number of its
+    /// offenses, and the time at which they are forgotten, in microseconds since 1970. Returns
+    /// `None` if the subject has no offenses. The time can be in the past, or after
+    /// [`Timestamp::MAX`].
+    #[must_use]
+    pub fn offenses(&self) -> Option<(u8, u64)> {
+        self.block.offenses()
     }
 
     /// Returns the time at which the record recovers. From this time, decisions with the record are
@@ -141,7 +182,7 @@ impl Record {
             Some(state) => self.policy.rule().recovers_at(state),
         };
         let holds = self.holds.as_ref().map_or(0, |holds| holds.expire_at());
-        state.max(self.blocked_until).max(holds)
+        state.max(self.block.recovers_at()).max(holds)
     }
 
     /// Returns the number of heap bytes that the record uses.
@@ -149,6 +190,7 @@ impl Record {
     pub fn heap_bytes(&self) -> usize {
         let state = match &self.state {
             Some(State::SlidingLog(log)) => size_of::<sliding_log::State>() + log.heap_bytes(),
+            Some(State::Quota(_)) => size_of::<quota::State>(),
             _ => 0,
         };
         let holds = self.holds.as_ref();
@@ -161,6 +203,8 @@ impl Record {
     pub fn growth(record: Option<&Self>, policy: &Policy) -> usize {
         let state = match record.map(Self::state) {
             Some(Some(State::SlidingLog(log))) => log.growth(),
+            Some(Some(State::Quota(_))) => 0,
+            _ if matches!(policy.rule(), Rule::Quota(_)) => size_of::<quota::State>(),
             _ if policy.rule().max_records() > 0 => {
                 size_of::<sliding_log::State>() + sliding_log::State::default().growth()
             }
@@ -184,7 +228,7 @@ impl Record {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.state.is_none() && self.blocked_until == 0 && self.holds.is_none()
+        self.state.is_none() && !self.has_block() && self.holds.is_none()
     }
 
     pub(super) fn holds(&self) -> Option<&StateHolds> {
@@ -237,9 +281,10 @@ impl Record {
         }
     }
 
-    /// Removes the state, the block and the holds. The fences of slots continue to rise.
+    /// Removes the state, the block, the offenses and the holds. The fences of slots continue to
+    /// rise.
     pub(super) fn reset(&mut self, now: u64) {
-        (self.state, self.blocked_until) = (None, 0);
+        (self.state, self.block) = (None, Block::NONE);
         if let Some(holds) = &mut self.holds {
             holds.reset(self.policy.rule(), now);
         }
@@ -257,7 +302,12 @@ impl Record {
     }
 
     pub(super) fn is_blocked(&self, now: u64) -> bool {
-        now < self.blocked_until
+        !self.block.is_over(now)
+    }
+
+    /// Returns `true` if the record has a block or offenses, which can be over.
+    pub(super) fn has_block(&self) -> bool {
+        self.block != Block::NONE
     }
 
     pub(super) fn is_of(&self, policy: &Policy) -> bool {
@@ -311,14 +361,14 @@ impl Record {
         self.adopt(charge.policy, now);
         let rule = charge.policy.rule();
         self.state = Some(rule.take(self.state.take(), cost, now, || charge.phase()));
-        self.end_past_block(now);
+        self.block.forget_past(now);
     }
 
     pub(super) fn charge(&mut self, charge: &Charge<'_>, cost: u64, now: u64) {
         self.adopt(charge.policy, now);
         let rule = charge.policy.rule();
         self.state = Some(rule.charge(self.state.take(), cost, now, || charge.phase()));
-        self.end_past_block(now);
+        self.block.forget_past(now);
     }
 
     pub(super) fn refund(&mut self, charge: &Charge<'_>, now: u64) -> u64 {
@@ -328,7 +378,7 @@ impl Record {
         if let Some(holds) = &mut self.holds {
             holds.note_refund(charge.policy.rule().max_refund(charge.cost, amount), now);
         }
-        self.end_past_block(now);
+        self.block.forget_past(now);
         amount
     }
 
@@ -374,7 +424,7 @@ impl Record {
             self.state = adopted;
         }
         self.policy = charge.policy.clone();
-        self.end_past_block(now);
+        self.block.forget_past(now);
         amount
     }
 
@@ -388,16 +438,18 @@ impl Record {
         }
     }
 
-    pub(super) fn block(&mut self, until: u64, now: u64) {
+    pub(super) fn change_block(&mut self, now: u64, change: impl FnOnce(&mut Block)) {
         if self.holds.is_some() {
             self.change_holds(now, |_| ());
         }
-        self.blocked_until = until;
+        change(&mut self.block);
     }
+}
 
-    fn end_past_block(&mut self, now: u64) {
-        if self.blocked_until <= now {
-            self.blocked_until = 0;
-        }
-    }
+/// The latest time at which a block can end.
+const MAX_BLOCKED_UNTIL: u64 = Timestamp::MAX.as_micros() + MAX_SPAN_MICROS;
+
+fn impossible(policy: &Policy, problem: &str) -> Error {
+    let message = format!("no record of `{policy}` has these parts: {problem}");
+    Error::new(ErrorKind::ForeignValue, message)
 }

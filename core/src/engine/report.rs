@@ -63,7 +63,8 @@ pub(super) fn verdict(
         wait: evaluated.wait,
         level: policy.rule().level(state.as_deref(), now),
         ends_at: record.and_then(|record| record.ends_at(policy, now)),
-        blocked_until: record.map_or(0, |record| record.blocked_until),
+        blocked_until: record.map_or(0, |record| record.block.until),
+        block_level: record.map_or(0, |record| record.block.level(now)),
         now,
     };
     if record.is_some_and(|record| record.is_any_hold_over(now)) {

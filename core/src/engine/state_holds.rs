@@ -218,13 +218,14 @@ impl StateHolds {
         now: u64,
         mut wait: Wait,
     ) -> Wait {
+        let open = self.open.range((now + 1, 0)..).map(|(_, hold)| hold);
         if rule.is_concurrent() {
             // A slot is possibly free earlier, because its holder frees it, or never, because its
             // holder renews it.
-            return wait;
+            let earliest = open.clone().next().filter(|_| wait.is_unknown());
+            return earliest.map_or(wait, |hold| Wait::unknown_until(hold.lapses_at - now));
         }
         let mut refunds = self.refunds;
-        let open = self.open.range((now + 1, 0)..).map(|(_, hold)| hold);
         for hold in open.take(MAX_COUNTED_LAPSES) {
             let lapses_after = Wait::between(now, hold.lapses_at);
             if lapses_after >= wait {
@@ -282,10 +283,10 @@ impl StateHolds {
         self.tidy(rule, now);
     }
 
-    /// Returns `true` if a call with a lower place lacks slots of this state. A call with the place
-    /// 0 has no place, so all places are before it.
+    /// Returns `true` if a call with a lower place lacks slots of this state. All places are before
+    /// a call without a place, and before a call whose place has ended or never existed.
     pub(super) fn is_anyone_ahead(&self, place: u64, now: u64) -> bool {
-        let place = if place == 0 { u64::MAX } else { place };
+        let place = if self.has_place(place, now) { place } else { u64::MAX };
         let mut ahead = self.waiters.range(..place);
         ahead.any(|(_, waiter)| waiter.lacks_slots && waiter.ends_at > now)
     }

@@ -19,6 +19,8 @@ pub struct VerdictInput {
     pub ends_at: Option<u64>,
     /// The end of the subject's block, or 0 if the subject has no block.
     pub blocked_until: u64,
+    /// The number of the subject's offenses, or 0 if the store remembers no offenses.
+    pub block_level: u8,
     /// The time of the decision.
     pub now: u64,
 }
@@ -28,7 +30,7 @@ impl VerdictInput {
     #[must_use]
     #[inline(always)]
     pub fn verdict(self, policy: &Policy) -> Verdict {
-        let Self { outcome, mut wait, level, ends_at, blocked_until, now } = self;
+        let Self { outcome, mut wait, level, ends_at, blocked_until, block_level, now } = self;
         let mut recovers_at = level.recovers_at;
         if let Some(ends_at) = ends_at {
             recovers_at = recovers_at.min(ends_at);
@@ -42,6 +44,7 @@ impl VerdictInput {
         let reset = recovers_at.max(blocked_until).saturating_sub(now);
         Verdict::from_micros(outcome, policy.limit(), remaining, retry, reset)
             .blocked_for_micros(blocked_until.saturating_sub(now))
+            .with_block_level(block_level)
             .with_shadow_of(policy)
     }
 }

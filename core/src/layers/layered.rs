@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
+use crate::{Answer, Call, Charges, Decision, Error, Policy, Store, Timestamp};
 
 /// The behavior of a layer around an inner store.
 ///
@@ -96,6 +96,17 @@ pub trait Layer<S: Store>: fmt::Debug + Send + Sync {
         inner.batch_group(call)
     }
 
+    /// Returns a future that completes when a call should be sent again: see
+    /// [`Store::until_turn`].
+    fn until_turn<'a>(
+        &'a self,
+        inner: &'a S,
+        charges: Charges<'_>,
+        place: u64,
+    ) -> Option<Answer<'a, ()>> {
+        inner.until_turn(charges, place)
+    }
+
     /// Checks that the store can keep states of this policy: see [`Store::supports`].
     ///
     /// # Errors
@@ -172,6 +183,10 @@ impl<L: Layer<S>, S: Store> Store for Layered<L, S> {
 
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
         self.layer.batch_group(&self.inner, call)
+    }
+
+    fn until_turn(&self, charges: Charges<'_>, place: u64) -> Option<Answer<'_, ()>> {
+        self.layer.until_turn(&self.inner, charges, place)
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {

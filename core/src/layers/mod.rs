@@ -1,5 +1,5 @@
 //! Layers around a store: timeout, circuit breaker, fallback, deny cache, coalescing, leases,
-//! shards and observation.
+//! lists, shards and observation.
 //!
 //! A store with a layer around it is a [`Store`] itself, so layers can be combined. The methods of
 //! [`StoreExt`] add layers. The layer that was added last is the outermost layer, and receives each
@@ -14,6 +14,7 @@ mod generations;
 mod layered;
 #[cfg(feature = "tokio")]
 pub(crate) mod leased;
+mod listed;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 mod observed;
 pub(crate) mod sharded;
@@ -33,13 +34,14 @@ pub use fallback::{FallbackLayer, FallbackStore, HasFallback, NoFallback};
 pub use layered::{Layer, Layered};
 #[cfg(feature = "tokio")]
 pub use leased::{LeaseStats, LeasedStore};
+pub use listed::{ListedLayer, ListedStore};
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 pub use observed::{ObservedLayer, ObservedStore};
 pub use sharded::{ShardedLayer, ShardedStore};
 #[cfg(feature = "tokio")]
 pub use timeout::{TimeoutLayer, TimeoutStore};
 
-use crate::{Clock, Share, Store};
+use crate::{Clock, PolicyLists, Share, Store};
 use breaker::Breaker;
 use deny_cache::DenyCache;
 use fallback::OnFailure;
@@ -252,6 +254,39 @@ pub trait StoreExt: Store + Sized {
     /// ```
     fn on_failure<F>(self, on_failure: OnFailure<F>) -> FallbackStore<Self> {
         self.layer(FallbackLayer::new(on_failure))
+    }
+
+    /// Allows and denies subjects by [lists](crate::Lists), for each policy that has lists. A
+    /// subject that is denied is refused without a call to the store. A subject that is allowed is
+    /// counted beyond the limit, and is refused only if it is blocked: see [`ListedStore`].
+    ///
+    /// Add this layer after all layers that can refuse a call, such as the deny cache and the
+    /// fallback, so that these layers receive the charges of an allowed subject beyond the limit. A
+    /// clone of `lists` can replace the lists while calls are decided. Each decision uses one
+    /// version of the lists.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use tidegate_core::{Limiter, Outcome, PolicyLists, StoreExt};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let lists = "deny 203.0.113.0/24\nallow 203.0.113.9".parse()?;
+    /// let store = MemoryStore::new().listed(PolicyLists::new().with("ip", lists));
+    /// let limiter = Limiter::new(store, ["ip: fixed-window 1/1h".parse()?])?;
+    ///
+    /// let denied = limiter.acquire("203.0.113.7").await?;
+    /// assert_eq!(denied.verdicts()[0].outcome(), Outcome::DenyListed);
+    /// assert_eq!(denied.retry_after(), None);
+    /// for _ in 0..3 {
+    ///     assert!(limiter.acquire("203.0.113.9").await?.is_allowed()); // beyond the limit
+    /// }
+    /// assert!(limiter.acquire("198.51.100.1").await?.is_allowed());
+    /// assert!(limiter.acquire("198.51.100.1").await?.is_denied());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    fn listed(self, lists: PolicyLists) -> ListedStore<Self> {
+        self.layer(ListedLayer::new(lists))
     }
 
     /// Reports decisions and their latency. With the feature `metrics`, the layer sends reports to

@@ -1,5 +1,6 @@
 //! A limiter enforces policies on a store, and creates requests.
 
+pub(crate) mod ban;
 pub(crate) mod estimator;
 pub(crate) mod hold;
 mod multi;

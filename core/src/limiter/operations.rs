@@ -113,15 +113,19 @@ operations! {
     /// the order of their calls. All policies must be buckets.
     reserve(max_wait: Duration) -> Decision = Operation::Reserve { max_wait };
 
-    /// Removes the charges and the block of the subject.
+    /// Removes the charges, the block and the offenses of the subject.
     reset() -> Receipt = Operation::Reset;
 
-    /// Blocks the subject for `span` from now. A span of zero removes the block.
+    /// Blocks the subject for `span` from now. A span of zero removes the block and the offenses.
     block(span: Duration) -> Receipt = Operation::Block { span };
 
     /// Blocks the subject for at least `span` from now. An earlier block that ends later does not
     /// change. A span of zero changes nothing.
     block_at_least(span: Duration) -> Receipt = Operation::BlockAtLeast { span };
+
+    /// Removes the block of the subject, such as a [ban](Self::ban), and forgets its offenses. The
+    /// charges stay.
+    unban() -> Receipt = Operation::Block { span: Duration::ZERO };
 }
 
 /// Like `operations!`, but defines `async` methods. The code of a row uses a reference to the

@@ -20,9 +20,11 @@ impl Policy {
     /// which every decision is exact.
     pub(crate) fn delayed_by(&self, delay: Duration) -> Result<Self, PolicyError> {
         let algorithm: Algorithm = match self.algorithm().clone() {
-            // The policy stays the same, because a leased chunk never outlives its fixed window: a
+            // The policy stays the same, because a leased chunk never outlives its window: a
             // cost is used in the window that admitted it.
-            Algorithm::FixedWindow(_) | Algorithm::Concurrent(_) => return Ok(self.clone()),
+            Algorithm::FixedWindow(_) | Algorithm::Quota(_) | Algorithm::Concurrent(_) => {
+                return Ok(self.clone());
+            }
             Algorithm::SlidingLog(log) => {
                 spec::SlidingLog { window: longer(log.window, delay), ..log }.into()
             }

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind};
 /// assert_eq!(
 ///     format!("{error:#}"),
 ///     "`slidinglog` is not an algorithm; did you mean `sliding-log`? There are fixed-window, \
-///      sliding-log, sliding-counter, token-bucket, gcra and concurrent\n\
+///      sliding-log, sliding-counter, token-bucket, gcra, concurrent and quota\n\
 ///      | slidinglog 100/1m\n\
 ///      | ^^^^^^^^^^",
 /// );
@@ -44,11 +44,17 @@ pub(super) enum Part {
     Rate,
     Burst,
     Grain,
+    Block,
+    BlockFactor,
+    BlockMax,
+    BlockForget,
     Shards,
     MaxHold,
     MaxOpenHolds,
     Slots,
     Lease,
+    Zone,
+    Anchor,
 }
 
 impl PolicyError {
@@ -112,7 +118,7 @@ const FROM_MARK: usize = 100;
 
 /// Returns a word for a message. A long word is cut. Invisible characters, and characters that
 /// change the direction of writing, are escaped.
-pub(super) fn shown(word: &str) -> String {
+pub(crate) fn shown(word: &str) -> String {
     let mut text = String::new();
     for (index, c) in word.chars().enumerate() {
         if index == WORD_SHOWN {

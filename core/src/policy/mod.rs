@@ -3,12 +3,15 @@
 //! Every `Policy` value is valid. A policy cannot be built if its numbers could overflow, divide by
 //! zero or round wrongly. The error then names the wrong value and its bound.
 
+mod beyond_limit;
+mod block;
 mod closest;
 #[cfg(feature = "tokio")]
 mod delayed;
 mod error;
 mod parse;
 mod print;
+mod quota;
 mod rule;
 #[cfg(feature = "serde")]
 mod serde;
@@ -26,7 +29,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use crate::algorithm::rule::Rule;
+pub use block::Block;
 pub use error::PolicyError;
+pub(crate) use error::shown;
+pub use quota::Quota;
 pub use shards::{MAX_SHARDS, Shard, Shards};
 pub use share::Share;
 pub use spec::{Algorithm, Concurrent, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
@@ -111,8 +117,8 @@ struct Inner {
     rule: Rule,
     state_hash: u64,
     settings_hash: u64,
-    /// The duration of a block in microseconds. If it is 0, the policy does not block.
-    block_for: u64,
+    /// Boxed, because most policies have no block.
+    block: Option<Box<Block>>,
     shadow: bool,
     leased: bool,
     max_hold: Option<Share>,
@@ -121,6 +127,9 @@ struct Inner {
     split: Option<Box<split::Split>>,
     /// The shard to which this policy belongs, if this policy is a share of another policy.
     shard: Option<Shard>,
+    /// The amount by which the limit of the rule is above the limit of the algorithm: see
+    /// [`Policy::beyond_limit`].
+    raise: Option<u64>,
 }
 
 impl Policy {
@@ -166,7 +175,7 @@ impl Policy {
             rule,
             state_hash: 0,
             settings_hash: 0,
-            block_for: 0,
+            block: None,
             shadow: false,
             leased: false,
             max_hold: None,
@@ -174,6 +183,7 @@ impl Policy {
             max_open_holds: DEFAULT_MAX_OPEN_HOLDS,
             split: None,
             shard: None,
+            raise: None,
         }));
         policy.refresh_identity();
         Ok(policy)
@@ -192,12 +202,25 @@ impl Policy {
     ///
     /// Returns an error if `span` is shorter than a microsecond or longer than 2^51 µs (71 years).
     /// Also returns an error if the limit is split over [shards](Self::sharded).
-    pub fn block_for(mut self, span: Duration) -> Result<Self, PolicyError> {
-        let micros = span::check("block", span)?;
+    pub fn block_for(self, span: Duration) -> Result<Self, PolicyError> {
+        self.block_with(Block::new(span))
+    }
+
+    /// Sets a block like [`block_for`](Self::block_for), which can also grow with each offense or
+    /// restart with each refusal: see [`Block`].
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a span of the block is shorter than a microsecond or longer than 2^51 µs
+    /// (71 years), if the maximum length is not more than the length of the first block, or if the
+    /// factor is not from 2 to [`Block::MAX_FACTOR`]. Also returns an error if the limit is split
+    /// over [shards](Self::sharded).
+    pub fn block_with(mut self, block: Block) -> Result<Self, PolicyError> {
+        block.check()?;
         if self.shards().is_some_and(Shards::split) {
             return Err(split::block_excludes_shards());
         }
-        self.change(&|inner| inner.block_for = micros);
+        self.change(&|inner| inner.block = Some(Box::new(block)));
         Ok(self)
     }
 
@@ -404,10 +427,17 @@ impl Policy {
         Duration::from_micros(self.0.rule.window())
     }
 
-    /// Returns how long a denial blocks the subject, or `None` if a denial does not block.
+    /// Returns the block after a denial, or `None` if a denial does not block.
+    #[must_use]
+    #[inline]
+    pub fn block(&self) -> Option<&Block> {
+        self.0.block.as_deref().filter(|_| self.0.raise.is_none())
+    }
+
+    /// Returns how long the first denial blocks the subject, or `None` if a denial does not block.
     #[must_use]
     pub fn block_duration(&self) -> Option<Duration> {
-        (self.0.block_for > 0).then(|| Duration::from_micros(self.0.block_for))
+        self.block().map(Block::span)
     }
 
     /// Returns the maximum size of one [hold](crate::Hold), which is at least 1. Returns `None` if
@@ -448,7 +478,7 @@ impl Policy {
     #[must_use]
     #[inline]
     pub fn is_leased(&self) -> bool {
-        self.0.leased
+        self.0.leased && self.0.raise.is_none()
     }
 
     /// Returns `true` if the policy is a shadow, which never refuses a call.
@@ -486,12 +516,24 @@ impl Policy {
         let size = |share: &Self| size_of::<Self>() + share.heap_bytes();
         let shares: usize = self.shares().iter().map(size).sum();
         let split = if self.0.split.is_some() { size_of::<split::Split>() } else { 0 };
-        2 * size_of::<usize>() + size_of::<Inner>() + self.0.name.len() + split + shares
+        let block = if self.0.block.is_some() { size_of::<Block>() } else { 0 };
+        let quota = match &self.0.algorithm {
+            Algorithm::Quota(spec) => size_of::<Quota>() + spec.zone.len(),
+            _ => 0,
+        };
+        let own = 2 * size_of::<usize>() + size_of::<Inner>() + self.0.name.len();
+        own + block + quota + split + shares
     }
 
     #[inline]
-    pub(crate) fn block_micros(&self) -> u64 {
-        self.0.block_for
+    pub(crate) fn blocks(&self) -> bool {
+        self.block().is_some()
+    }
+
+    /// Returns `true` if a refusal during a block restarts the block.
+    #[inline]
+    pub(crate) fn restarts_block(&self) -> bool {
+        self.block().is_some_and(Block::restarts)
     }
 }
 
@@ -501,7 +543,7 @@ impl Hash for Policy {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.0.name.hash(hasher);
         self.0.algorithm.hash(hasher);
-        self.0.block_for.hash(hasher);
+        self.0.block.hash(hasher);
     }
 }
 

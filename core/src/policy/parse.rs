@@ -2,19 +2,26 @@
 //!
 //! ```text
 //! policy    = [ name ":" ] limit { option }
-//! limit     = algorithm count "/" span | "concurrent" count "lease" span
+//! limit     = algorithm count "/" span | "concurrent" count "lease" span | "quota" count "/" unit
+//! unit      = "day" | "week" | "month" | "year"
 //! algorithm = "fixed-window" | "sliding-log" | "sliding-counter" | "token-bucket" | "gcra"
 //! option    = "anchored" | "phased"            for fixed-window
 //!           | "grain" span                     for sliding-log
 //!           | "burst" count                    for token-bucket and gcra
 //!           | "by-interval"                    for token-bucket
-//!           | "block" span | "shadow"          for all
+//!           | "in" zone                        for quota, such as Europe/Amsterdam
+//!           | "from" weekday                   for quota per week, such as monday
+//!           | "at" time                        for quota, such as 05:00
+//!           | "anchored" date                  for quota, such as 2026-01-31T09:00
+//!           | "block" span [ growth ] [ "restart" ]
+//!           | "shadow"                         for all
 //!           | "leased"                         for all except concurrent
 //!           | "max-hold" share                 for all
 //!           | "refund-lapsed"                  for all except concurrent
 //!           | "max-open-holds" count           with refund-lapsed
 //!           | "shards" count                   for all
 //!           | "by-subject" | "whole"           after shards
+//! growth    = "x" factor "up" "to" span "forget" span
 //! span      = { [ number ] unit }              such as 1m, 90s, 1h30m, 250ms; `s` is 1s
 //! share     = count "/" count                  such as 1/4
 //! count     = digits, with optional `_`        such as 1_000
@@ -24,17 +31,27 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::block::Block;
 use super::closest::closest;
 use super::error::{Part, PolicyError, shown};
+use super::quota::{self, Quota};
 use super::shards::Shards;
 use super::share::Share;
 use super::spec::{Algorithm, Concurrent, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
 use super::{Policy, span};
+use crate::algorithm::calendar::Unit;
 use crate::algorithm::shape::Start;
 use crate::time::MAX_EXACT;
 
-const ALGORITHMS: [&str; 6] =
-    ["fixed-window", "sliding-log", "sliding-counter", "token-bucket", "gcra", "concurrent"];
+const ALGORITHMS: [&str; 7] = [
+    "fixed-window",
+    "sliding-log",
+    "sliding-counter",
+    "token-bucket",
+    "gcra",
+    "concurrent",
+    "quota",
+];
 
 fn hint(word: &str) -> Option<String> {
     let letters: String =
@@ -110,10 +127,7 @@ impl<'t> Parser<'t> {
                 {
                     return Err(self.unknown_option(&algorithm, &word));
                 }
-                "block" => {
-                    let word = self.expect("a span of time after `block`, such as `15m`")?;
-                    block = Some(self.duration(&word)?);
-                }
+                "block" => block = Some(self.block()?),
                 "shadow" => shadow = true,
                 "leased" => leased = true,
                 "refund-lapsed" => refunds_lapsed = true,
@@ -136,7 +150,7 @@ impl<'t> Parser<'t> {
                 None => Policy::unnamed(algorithm)?,
             };
             if let Some(block) = block {
-                policy = policy.block_for(block)?;
+                policy = policy.block_with(block)?;
             }
             if let Some(shards) = shards {
                 policy = policy.sharded(shards)?;
@@ -166,6 +180,11 @@ impl<'t> Parser<'t> {
         let Some(colon) = self.text.find(':') else {
             return Ok(None);
         };
+        // The times of a quota contain colons too.
+        let rest = self.text.trim_start().strip_prefix("quota").unwrap_or_default();
+        if rest.starts_with(char::is_whitespace) && !rest.trim_start().starts_with(':') {
+            return Ok(None);
+        }
         let head = &self.text[..colon];
         let start = colon - head.trim_start().len();
         let name = Word { text: head.trim(), span: start..start + head.trim().len() };
@@ -186,12 +205,15 @@ impl<'t> Parser<'t> {
                 keyword,
                 format!(
                     "`{shown}` is not an algorithm{hint}There are fixed-window, sliding-log, \
-                     sliding-counter, token-bucket, gcra and concurrent"
+                     sliding-counter, token-bucket, gcra, concurrent and quota"
                 ),
             ));
         }
         if keyword.text == "concurrent" {
             return Ok(self.slots()?.into());
+        }
+        if keyword.text == "quota" {
+            return Ok(self.quota()?.into());
         }
         let (count, period) = self.rate()?;
         Ok(match keyword.text {
@@ -207,16 +229,26 @@ impl<'t> Parser<'t> {
     fn slots(&mut self) -> Result<Concurrent, PolicyError> {
         let word = self.expect_part(Part::Slots, "a number of slots, such as `10`")?;
         let count = self.number(&word)?;
-        let expected = "`lease` and a span of time, such as `lease 30s`";
-        let word = self.expect(expected)?;
-        if word.text != "lease" {
-            let shown = word.shown();
-            return Err(
-                self.error(&word, format!("`{shown}` is not `lease`; there must be {expected}"))
-            );
+        self.keyword("lease", "`lease` and a span of time, such as `lease 30s`")?;
+        let lease = self.span(Part::Lease, "a span of time after `lease`, such as `30s`")?;
+        Ok(Concurrent::new(count, lease))
+    }
+
+    /// Reads the count and the unit of a quota. The time zone follows as an option.
+    fn quota(&mut self) -> Result<Quota, PolicyError> {
+        let (count, unit) = self.count_per("day, week, month or year", "1000/month")?;
+        let count = self.number(&count)?;
+        match Unit::ALL.into_iter().find(|known| known.keyword() == unit.text) {
+            Some(unit) => Ok(Quota::new(count, unit, "")),
+            None => {
+                let shown = unit.shown();
+                let message = format!(
+                    "`{shown}` is not a unit of the calendar; a quota is per day, week, month or \
+                     year, and a `fixed-window` is for any span, such as `1h`"
+                );
+                Err(self.error(&unit, message))
+            }
         }
-        let word = self.expect_part(Part::Lease, "a span of time after `lease`, such as `30s`")?;
-        Ok(Concurrent::new(count, self.duration(&word)?))
     }
 
     fn option(&mut self, algorithm: Algorithm, word: &Word<'t>) -> Result<Algorithm, PolicyError> {
@@ -239,7 +271,41 @@ impl<'t> Parser<'t> {
             (Algorithm::TokenBucket(spec), "by-interval") if !spec.is_gcra() => {
                 spec.by_interval().into()
             }
+            (Algorithm::Quota(spec), "in") => {
+                let expected = "a time zone after `in`, such as `Europe/Amsterdam`";
+                let zone = self.expect_part(Part::Zone, expected)?.text.to_owned();
+                Quota { zone, ..*spec }.into()
+            }
+            (Algorithm::Quota(spec), "from") => {
+                let first_day =
+                    self.read(Part::Whole, "a day of the week", "monday", quota::parse_weekday)?;
+                Quota { first_day: Some(first_day), ..*spec }.into()
+            }
+            (Algorithm::Quota(spec), "at") => {
+                let time = self.read(Part::Whole, "a time of day", "05:00", quota::parse_time)?;
+                spec.at(time).into()
+            }
+            (Algorithm::Quota(spec), "anchored") => {
+                let example = "2026-01-31T09:00";
+                let anchor = self.read(Part::Anchor, "a date", example, quota::parse_anchor)?;
+                spec.anchored(anchor).into()
+            }
             (algorithm, _) => return Err(self.unknown_option(&algorithm, word)),
+        })
+    }
+
+    /// Reads the next word with `parse`, which returns `None` if the word is not `what`.
+    fn read<T>(
+        &mut self,
+        part: Part,
+        what: &str,
+        example: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, PolicyError> {
+        let word = self.expect_part(part, &format!("{what}, such as `{example}`"))?;
+        parse(word.text).ok_or_else(|| {
+            let shown = word.shown();
+            self.error(&word, format!("`{shown}` is not {what}, such as `{example}`"))
         })
     }
 
@@ -251,6 +317,7 @@ impl<'t> Parser<'t> {
             Algorithm::TokenBucket(bucket) if bucket.is_gcra() => &["burst"],
             Algorithm::TokenBucket(_) => &["burst", "by-interval"],
             Algorithm::Concurrent(_) => &[],
+            Algorithm::Quota(_) => &["in", "from", "at", "anchored"],
         };
         let rate_options: &[&str] = match algorithm {
             Algorithm::Concurrent(_) => &[],
@@ -275,12 +342,22 @@ impl<'t> Parser<'t> {
     }
 
     fn rate(&mut self) -> Result<(u64, Duration), PolicyError> {
-        let word = self.expect_part(Part::Rate, "a rate, such as `100/1m`")?;
+        let (count, period) = self.count_per("span", "100/1m")?;
+        Ok((self.number(&count)?, self.duration(&period)?))
+    }
+
+    /// Reads a count, a slash and a `unit`, such as the `example`.
+    fn count_per(
+        &mut self,
+        unit: &str,
+        example: &str,
+    ) -> Result<(Word<'t>, Word<'t>), PolicyError> {
+        let word = self.expect_part(Part::Rate, &format!("a rate, such as `{example}`"))?;
         let Some(slash) = word.text.find('/') else {
             return Err(self.error(
                 &word,
                 format!(
-                    "`{}` is not a rate; write a count, a slash and a span: `100/1m`",
+                    "`{}` is not a rate; write a count, a slash and a {unit}: `{example}`",
                     word.shown()
                 ),
             ));
@@ -292,10 +369,10 @@ impl<'t> Parser<'t> {
         if period.is_empty() {
             return Err(self.error(
                 &word,
-                format!("`{}` has no span after the slash; write `100/1m`", word.shown()),
+                format!("`{}` has no {unit} after the slash; write `{example}`", word.shown()),
             ));
         }
-        Ok((self.number(&count_word)?, self.duration(&period_word)?))
+        Ok((count_word, period_word))
     }
 
     /// Reads a number of 32 bits. A larger number becomes `u32::MAX`. It exceeds the maximum of
@@ -303,6 +380,30 @@ impl<'t> Parser<'t> {
     fn count(&mut self, part: Part, expected: &str) -> Result<u32, PolicyError> {
         let word = self.expect_part(part, expected)?;
         Ok(u32::try_from(self.number(&word)?).unwrap_or(u32::MAX))
+    }
+
+    /// Reads the length of a block, its growth and `restart`.
+    fn block(&mut self) -> Result<Block, PolicyError> {
+        let span = self.span(Part::Block, "a span of time after `block`, such as `15m`")?;
+        let mut block = Block::new(span);
+        let is_factor = |word: &str| {
+            word.strip_prefix('x')
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        if let Some(word) = self.next_if(is_factor) {
+            let digits = Word { text: &word.text[1..], span: word.span.start + 1..word.span.end };
+            let factor = u32::try_from(self.number(&digits)?).unwrap_or(u32::MAX);
+            self.spans.push((Part::BlockFactor, word.span));
+            self.keyword("up", "`up to` and a span of time after the factor, such as `up to 1d`")?;
+            self.keyword("to", "`to` after `up`, such as `up to 1d`")?;
+            let up_to = self.span(Part::BlockMax, "a span of time after `up to`, such as `1d`")?;
+            let expected = "`forget` and a span of time after `up to`, such as `forget 7d`";
+            self.keyword("forget", expected)?;
+            let expected = "a span of time after `forget`, such as `7d`";
+            block = block.growing(factor, up_to, self.span(Part::BlockForget, expected)?);
+        }
+        let restarts = self.next_if(|word| word == "restart").is_some();
+        Ok(if restarts { block.restarting() } else { block })
     }
 
     fn kind_of_shards(
@@ -357,6 +458,20 @@ impl<'t> Parser<'t> {
         span::parse(word.text).map_err(|message| self.error(word, message))
     }
 
+    fn span(&mut self, part: Part, expected: &str) -> Result<Duration, PolicyError> {
+        let word = self.expect_part(part, expected)?;
+        self.duration(&word)
+    }
+
+    fn keyword(&mut self, keyword: &str, expected: &str) -> Result<(), PolicyError> {
+        let word = self.expect(expected)?;
+        if word.text == keyword {
+            return Ok(());
+        }
+        let shown = word.shown();
+        Err(self.error(&word, format!("`{shown}` is not `{keyword}`; there must be {expected}")))
+    }
+
     /// Reads the next word, and stores its position as the position of `part`. Returns an error if
     /// there is no further word.
     fn expect_part(&mut self, part: Part, expected: &str) -> Result<Word<'t>, PolicyError> {
@@ -380,6 +495,16 @@ impl<'t> Parser<'t> {
         let end = start + rest.find(char::is_whitespace).unwrap_or(rest.len());
         self.at = end;
         (start < end).then(|| Word { text: &self.text[start..end], span: start..end })
+    }
+
+    /// Reads the next word if `is_expected` returns `true` for it.
+    fn next_if(&mut self, is_expected: impl FnOnce(&str) -> bool) -> Option<Word<'t>> {
+        let at = self.at;
+        let word = self.next().filter(|word| is_expected(word.text));
+        if word.is_none() {
+            self.at = at;
+        }
+        word
     }
 
     fn error(&self, word: &Word<'_>, message: String) -> PolicyError {

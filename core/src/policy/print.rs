@@ -23,8 +23,8 @@ impl fmt::Display for Unnamed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(policy) = self;
         write!(f, "{}", policy.algorithm())?;
-        if let Some(span) = policy.block_duration() {
-            write!(f, " block {}", Micros(micros_of(span)))?;
+        if let Some(block) = &policy.0.block {
+            write!(f, " {block}")?;
         }
         if let Some(shards) = policy.shards() {
             write!(f, " {shards}")?;
@@ -36,7 +36,7 @@ impl fmt::Display for Unnamed<'_> {
         if policy.0.max_open_holds != DEFAULT_MAX_OPEN_HOLDS {
             write!(f, " max-open-holds {}", policy.max_open_holds())?;
         }
-        f.write_str(if policy.is_leased() { " leased" } else { "" })?;
+        f.write_str(if policy.0.leased { " leased" } else { "" })?;
         f.write_str(if policy.is_shadow() { " shadow" } else { "" })
     }
 }
@@ -58,6 +58,7 @@ impl fmt::Display for Algorithm {
                 let lease = Micros(micros_of(spec.lease));
                 return write!(f, "{} {} lease {lease}", self.keyword(), spec.limit);
             }
+            Self::Quota(spec) => return spec.fmt(f),
         };
         write!(f, "{} {count}/{}", self.keyword(), Micros(micros_of(period)))?;
         match self {
@@ -70,7 +71,7 @@ impl fmt::Display for Algorithm {
                 Some(grain) => write!(f, " grain {}", Micros(micros_of(grain))),
                 None => Ok(()),
             },
-            Self::SlidingCounter(_) | Self::Concurrent(_) => Ok(()),
+            Self::SlidingCounter(_) | Self::Concurrent(_) | Self::Quota(_) => Ok(()),
             Self::TokenBucket(spec) => {
                 write!(f, " burst {}", spec.burst)?;
                 f.write_str(if spec.is_by_interval() { " by-interval" } else { "" })

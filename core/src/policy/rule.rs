@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::ops::Rem;
 
 use super::error::{Part, PolicyError};
+use super::quota;
 use super::span::{self, Micros};
 use super::spec::{
     Algorithm, Concurrent, FixedWindow, Refill, SlidingCounter, SlidingLog, TokenBucket,
@@ -32,6 +33,7 @@ impl Rule {
                 Refill::ByInterval => interval_bucket(spec).map(Self::IntervalBucket),
             },
             Algorithm::Concurrent(spec) => concurrent(spec).map(Self::Concurrent),
+            Algorithm::Quota(spec) => quota::rule(spec).map(Self::Quota),
         }
     }
 }
@@ -129,7 +131,7 @@ fn divisor(number: u64) -> NonZeroU64 {
     NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
 }
 
-fn check_exact(name: &str, value: u64) -> Result<u64, PolicyError> {
+pub(super) fn check_exact(name: &str, value: u64) -> Result<u64, PolicyError> {
     if value <= MAX_EXACT {
         return Ok(value);
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Policy;
 use super::error::{PolicyError, shown};
+use super::quota::Quota;
 use super::rule::gcd;
 use super::spec::{self, Algorithm};
 use crate::time::micros_of;
@@ -127,7 +128,7 @@ impl Policy {
     /// Returns an error if the scaled rate is outside of the bounds within which every decision is
     /// exact.
     pub fn scaled_to(&self, share: Share) -> Result<Option<Self>, PolicyError> {
-        let limit = share.apply(self.limit());
+        let limit = share.apply(self.limit() - self.raise().unwrap_or(0));
         if limit == 0 {
             return Ok(None);
         }
@@ -135,7 +136,8 @@ impl Policy {
             let rate = Rate::new(bucket.refill, bucket.period).scaled_to(share);
             if bucket.is_by_interval() { rate.in_lumps_of(limit, bucket.period) } else { rate }
         })?;
-        Ok(Some(scaled.with_settings_of(self)?))
+        let scaled = scaled.with_settings_of(self)?;
+        Ok(Some(if self.raise().is_some() { scaled.beyond_limit() } else { scaled }))
     }
 
     /// Creates a policy with this policy's name and algorithm, and with another limit. For a
@@ -154,6 +156,7 @@ impl Policy {
                 self.with_algorithm(spec::SlidingCounter { limit, ..spec })
             }
             Algorithm::Concurrent(spec) => self.with_algorithm(spec::Concurrent { limit, ..spec }),
+            Algorithm::Quota(spec) => self.with_algorithm(Quota { limit, ..*spec }),
             Algorithm::TokenBucket(spec) => rate(&spec).first_that_fits(|refill, period| {
                 let bucket = spec::TokenBucket { refill, period, burst: limit, ..spec.clone() };
                 self.with_algorithm(bucket)
@@ -164,8 +167,8 @@ impl Policy {
     /// Copies from `other` all settings that are not numbers of the algorithm. These are the block,
     /// the shards, the lease, the shadow and the settings for holds.
     pub(super) fn with_settings_of(mut self, other: &Self) -> Result<Self, PolicyError> {
-        if let Some(span) = other.block_duration() {
-            self = self.block_for(span)?;
+        if let Some(block) = other.0.block.as_deref() {
+            self = self.block_with(*block)?;
         }
         if let Some(share) = other.max_hold_share() {
             self = self.max_hold_of(share)?;

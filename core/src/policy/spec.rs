@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::quota::Quota;
 use crate::algorithm::shape::Start;
 use crate::algorithm::sliding_log;
 
@@ -20,6 +21,8 @@ pub enum Algorithm {
     TokenBucket(TokenBucket),
     /// See [`Concurrent`].
     Concurrent(Concurrent),
+    /// See [`Quota`].
+    Quota(Box<Quota>),
 }
 
 impl Algorithm {
@@ -33,6 +36,7 @@ impl Algorithm {
             Self::TokenBucket(bucket) if bucket.is_gcra() => "gcra",
             Self::TokenBucket(_) => "token-bucket",
             Self::Concurrent(_) => "concurrent",
+            Self::Quota(_) => "quota",
         }
     }
 }
@@ -322,3 +326,9 @@ macro_rules! algorithms {
     )+};
 }
 algorithms!(FixedWindow, SlidingLog, SlidingCounter, TokenBucket, Concurrent);
+
+impl From<Quota> for Algorithm {
+    fn from(quota: Quota) -> Self {
+        Self::Quota(Box::new(quota))
+    }
+}

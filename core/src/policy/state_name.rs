@@ -43,8 +43,8 @@ impl fmt::Debug for StateName<'_> {
 }
 
 /// Prints a short text of the letters `a` to `z`, digits and dots: `window.1m`, `window.1m.phased`,
-/// `log.15m`, `log.1h.1m`, `counter.1d`, `bucket`, `bucket.1m`. The keys in Redis of a policy with
-/// a name contain this text, so the text for a shape must never change.
+/// `log.15m`, `log.1h.1m`, `counter.1d`, `bucket`, `bucket.1m`, `quota.month`. The keys in Redis of
+/// a policy with a name contain this text, so the text for a shape must never change.
 impl fmt::Display for StateShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -64,6 +64,7 @@ impl fmt::Display for StateShape {
             Self::TokenBucket => f.write_str("bucket"),
             Self::IntervalBucket(period) => write!(f, "bucket.{}", Micros(period)),
             Self::Concurrent => f.write_str("slots"),
+            Self::Quota(unit) => write!(f, "quota.{}", unit.keyword()),
         }
     }
 }
@@ -80,6 +81,7 @@ impl StateShape {
             Self::TokenBucket => [6, 0, 0],
             Self::IntervalBucket(period) => [7, period, 0],
             Self::Concurrent => [8, 0, 0],
+            Self::Quota(unit) => [9, unit as u64, 0],
         }
     }
 }

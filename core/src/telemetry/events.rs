@@ -1,12 +1,15 @@
-//! Log events of a circuit breaker that opens or closes, and of a fallback that starts or stops
-//! deciding. A single call never writes a line.
+//! Log events of bans, of a circuit breaker that opens or closes, and of a fallback that starts or
+//! stops deciding. No other call writes a line.
 //!
 //! No event contains a subject or a tenant. The cause of an error can be a message of a server that
 //! quotes a key. So an event contains the cause only for kinds of errors whose causes contain no
 //! key.
 
+use std::time::Duration;
+
 use crate::decision::DegradedAnswer;
 use crate::error::{Error, ErrorKind};
+use crate::policy::{Policy, format_duration};
 
 /// Reports that the circuit has opened. `error` is the last of `failures` errors in a row.
 pub(crate) fn opened(error: &Error, failures: u64) {
@@ -37,6 +40,16 @@ pub(crate) fn taken_over(error: &Error, answer: DegradedAnswer) {
 /// store.
 pub(crate) fn decides_again(decisions: u64) {
     tracing::info!(target: "tidegate", decisions, "the store decides again");
+}
+
+pub(crate) fn banned(policy: &Policy, span: Duration, reason: &str) {
+    tracing::info!(
+        target: "tidegate",
+        policy = policy.name(),
+        span = %format_duration(span),
+        reason,
+        "a subject is banned"
+    );
 }
 
 fn text(error: &Error) -> String {

@@ -4,3 +4,10 @@
 pub(crate) mod events;
 #[cfg(feature = "metrics")]
 pub mod names;
+
+/// Counts a verdict on which an entry of a list has decided: see [`names::LISTED`].
+#[cfg(feature = "metrics")]
+pub fn count_listed(policy: &str, action: crate::ListAction) {
+    let (name, policy) = (names::LISTED.name, policy.to_owned());
+    metrics::counter!(name, "policy" => policy, "list" => action.as_str()).increment(1);
+}

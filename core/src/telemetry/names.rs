@@ -101,6 +101,14 @@ pub const DECISIONS: Metric = Metric::new(
     "Verdicts on acquires and reservations, by policy.",
 );
 
+/// Charges that a list allows or denies.
+pub const LISTED: Metric = Metric::new(
+    Kind::Counter,
+    "tidegate_listed_total",
+    &["policy", "list"],
+    "Verdicts that an entry of a list allows (allow) or denies (deny), by policy.",
+);
+
 /// Admissions near the limit.
 pub const NEAR_LIMIT: Metric = Metric::new(
     Kind::Counter,
@@ -210,9 +218,10 @@ pub const LEASED_COST: Metric = Metric::new(
 );
 
 /// All metrics.
-pub const ALL: [Metric; 16] = [
+pub const ALL: [Metric; 17] = [
     CALLS,
     DECISIONS,
+    LISTED,
     NEAR_LIMIT,
     HELD,
     SETTLED,

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 
 use tidegate_core::layers::Layer;
 use tidegate_core::{
-    Answer, Call, Charge, Decision, Error, ErrorKind, Limiter, ManualClock, Outcome, Policy, Store,
-    StoreExt, Timestamp, Verdict,
+    Answer, Call, Charge, Charges, Decision, Error, ErrorKind, Limiter, ManualClock, Outcome,
+    Policy, Store, StoreExt, Timestamp, Verdict,
 };
 use tidegate_testkit::ModelStore;
 
@@ -101,6 +101,11 @@ impl Store for Unusual {
         Some(42)
     }
 
+    fn until_turn(&self, _: Charges<'_>, place: u64) -> Option<Answer<'_, ()>> {
+        self.record("until_turn");
+        (place == 7).then(|| Answer::ready(()))
+    }
+
     fn supports(&self, _: &Policy) -> Result<(), Error> {
         self.record("supports");
         Err(Error::new(ErrorKind::Unsupported, "no policies"))
@@ -120,6 +125,7 @@ fn a_layer_forwards_each_method_that_it_does_not_override() {
         assert_eq!(store.ready().await.unwrap_err().kind(), ErrorKind::ReadOnly);
         assert!(store.answers_immediately());
         assert_eq!(store.batch_group(&call), Some(42));
+        assert!(store.until_turn(call.charges, 7).is_some());
         assert_eq!(store.supports(&policy).unwrap_err().kind(), ErrorKind::Unsupported);
         let methods = [
             "decide",
@@ -128,6 +134,7 @@ fn a_layer_forwards_each_method_that_it_does_not_override() {
             "ready",
             "answers_immediately",
             "batch_group",
+            "until_turn",
             "supports",
         ];
         assert_eq!(*store.inner().inner().0.lock().unwrap(), methods);

@@ -5,6 +5,7 @@
 mod allocations;
 mod api;
 mod breaker;
+mod calendar;
 #[cfg(feature = "tokio")]
 mod coalesced;
 #[cfg(feature = "tokio")]
@@ -15,6 +16,8 @@ mod deny_cache;
 mod deny_cache_conformance;
 mod estimator;
 mod failure;
+#[cfg(all(feature = "tokio", feature = "serde"))]
+mod fallback_slots;
 mod fast_path;
 
 #[cfg(feature = "tokio")]
@@ -30,6 +33,7 @@ mod layers;
 mod leased;
 #[cfg(feature = "tokio")]
 mod leased_conformance;
+mod listed;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod oracle;
@@ -51,6 +55,8 @@ mod stubs;
 mod timeout;
 #[cfg(feature = "tracing")]
 mod tracing;
+#[cfg(feature = "tokio")]
+mod until_turn;
 mod verdicts;
 #[cfg(feature = "tokio")]
 mod waiting;

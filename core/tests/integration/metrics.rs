@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_core::telemetry::names;
 use tidegate_core::{
     Answer, Call, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Limiter,
-    ManualClock, Operation, Outcome, Policy, Store, StoreExt, Timestamp, Verdict,
+    ManualClock, OnFailure, Operation, Outcome, Policy, Store, StoreExt, Timestamp, Verdict,
 };
 use tidegate_memory::MemoryStore;
 use tidegate_testkit::faults::{Fault, Faults};
@@ -101,6 +101,30 @@ fn held_and_settled_amounts_are_summed_by_policy() {
     assert_eq!(counter(r#"tidegate_settled_total{policy="q",shadow="true"}"#), Some(50));
     let denied = r#"tidegate_calls_total{operation="hold",outcome="denied"}"#;
     assert_eq!(counter(denied), Some(1));
+}
+
+#[test]
+fn without_the_store_only_a_hold_of_the_fallback_store_is_counted_as_held() {
+    let (recorder, ()) = recorded(|| async {
+        let down = Fault::Before(ErrorKind::Unavailable);
+        let faults = Faults::new(vec![down, Fault::None, down, Fault::None]);
+        let on_failure = OnFailure::fall_back_to(memory(), "1/2".parse().unwrap());
+        let store = memory().layer(faults).on_failure(on_failure.open_for("open"));
+        let all = policies(&["slots: concurrent 4 lease 30s", "open: fixed-window 9/1d"]);
+        let limiter = Limiter::new(store.observed(), all).unwrap();
+        for policy in ["slots", "open"] {
+            let minute = Duration::from_secs(60);
+            let hold = limiter.by(policy, "a").cost(2).hold(policy, minute).await.unwrap();
+            assert!(hold.decision().degraded().is_some());
+            // The store is back, and does not know the hold.
+            limiter.extend(&hold.into_ticket().unwrap(), minute).await.unwrap();
+        }
+    });
+    let counter = |series| recorder.counter(series);
+    assert_eq!(counter(r#"tidegate_held_total{policy="slots",shadow="false"}"#), Some(2));
+    assert_eq!(counter(r#"tidegate_held_total{policy="open",shadow="false"}"#), Some(0));
+    let degraded = r#"tidegate_degraded_total{answer="fell-back",reason="unavailable"}"#;
+    assert_eq!(counter(degraded), Some(1));
 }
 
 #[test]
@@ -320,12 +344,14 @@ fn every_metric_is_described_and_has_the_labels_that_are_listed() {
 #[cfg(feature = "tokio")]
 #[test]
 fn every_listed_metric_is_recorded() {
-    use tidegate_core::{Breaker, DenyCache, Lease};
+    use tidegate_core::{Breaker, DenyCache, Lease, PolicyLists};
 
     let (recorder, ()) = recorded(|| async {
+        let lists = PolicyLists::new().with("p", "allow subject bob".parse().unwrap());
         let store = memory().breaker(Breaker::new().failures(1)).deny_cache(DenyCache::new());
-        let store = store.leased(Lease::new()).or_fail_open().observed();
+        let store = store.leased(Lease::new()).or_fail_open().listed(lists).observed();
         let limiter = Limiter::new(store, policies(&["p: token-bucket 5/1m"])).unwrap();
+        assert!(limiter.acquire("bob").await.unwrap().is_allowed());
         let wait = Duration::from_secs(1);
         assert!(limiter.subject("alice").acquire_within(wait).await.unwrap().is_allowed());
         assert!(limiter.acquire("alice").await.unwrap().is_allowed());

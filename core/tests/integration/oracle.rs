@@ -83,6 +83,7 @@ algorithms! {
     token_bucket: TokenBucket;
     interval_bucket: IntervalBucket;
     gcra: Gcra;
+    quota: Quota;
 }
 
 /// Returns policies of several algorithms, each with its own name.

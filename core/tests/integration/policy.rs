@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{
-    Algorithm, Call, Charge, Concurrent, FixedWindow, MAX_EXACT, Operation, Policy, Shards, Share,
-    SlidingCounter, SlidingLog, TokenBucket,
+    Algorithm, Block, Call, Charge, Concurrent, FixedWindow, MAX_EXACT, Operation, Policy, Shards,
+    Share, SlidingCounter, SlidingLog, TokenBucket,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -163,6 +163,11 @@ fn short_and_long_spellings_are_the_same_policy() {
         ("gcra 1_000/minute burst 5", "gcra 1000/1m burst 5"),
         ("  api :  fixed-window   7/1w ", "api: fixed-window 7/7d"),
         ("sliding-log 5/1h30m shadow block 1d", "sliding-log 5/90m block 1d shadow"),
+        (
+            "sliding-log 5/1h shadow block 60s x4 up to 24h forget 1w restart",
+            "sliding-log 5/1h block 1m x4 up to 1d forget 7d restart shadow",
+        ),
+        ("gcra 5/1m block 1m restart", "gcra 5/1m burst 5 block 1m restart"),
         ("fixed-window 1/1500ms phased", "fixed-window 1/1500ms phased"),
         ("sliding-log: sliding-log 5/15min", "sliding-log: sliding-log 5/15m"),
         ("token-bucket 5/1m by-interval burst 9", "token-bucket 5/1m burst 9 by-interval"),
@@ -250,6 +255,26 @@ fn an_error_points_at_the_wrong_word_and_suggests_a_correction() {
         ("sliding-log 5/1m grain 2m block 1h", "2m", "longer than the window"),
         ("gcra 1/1d burst 30000", "gcra 1/1d burst 30000", "to fill"),
         ("gcra 5/1m block 0s", "0s", "at least 1us"),
+        (
+            "gcra 5/1m block 1m x1 up to 1d forget 7d",
+            "x1",
+            "factor of the block is 1; it must be from 2 to 100",
+        ),
+        ("gcra 5/1m block 1m x101 up to 1d forget 7d", "x101", "is 101; it must be from 2 to 100"),
+        ("gcra 5/1m block 1m x4294967297 up to 1d forget 7d", "x4294967297", "from 2 to 100"),
+        ("gcra 5/1m block 1m x4.5 up to 1d forget 7d", "4.5", "not a whole number"),
+        ("gcra 5/1m block 1m x4 forget 7d", "forget", "is not `up`; there must be `up to`"),
+        ("gcra 5/1m block 1m x4 up 1d forget 7d", "1d", "is not `to`"),
+        ("gcra 5/1m block 1m x4 up to 1d", "", "there must be `forget`"),
+        ("gcra 5/1m block 1m x4 up to 1d restart", "restart", "is not `forget`"),
+        (
+            "gcra 5/1m block 1m x4 up to 1m forget 7d",
+            "1m",
+            "grows up to 1m; it must be more than 1m",
+        ),
+        ("gcra 5/1m block 1m x4 up to 1d forget 0s", "0s", "at least 1us"),
+        ("gcra 5/1m block 1m up to 1d forget 7d", "up", "is not an option"),
+        ("gcra 5/1m block 1m x2 up to 1d forget 7d shards 8", "8", "exclude each other"),
         ("gcra 5/1m shards", "", "a number after `shards`"),
         ("gcra 5/1m shards 8 shards 9", "shards", "twice"),
         ("gcra 5/1m shards 0", "0", "the number of shards is 0; it must be 1 to 256"),
@@ -393,7 +418,7 @@ proptest! {
             prop_oneof!["[A-Za-z0-9_.-]{1,64}", Just("gcra".to_owned()), Just("gcra2".to_owned())],
         ),
         algorithm in algorithms(),
-        block in prop::option::of(1..(1_u64 << 51)),
+        block in prop::option::of((1..(1_u64 << 51), 0..(1_u64 << 51), 2..=100_u32, any::<bool>())),
         shadow in any::<bool>(),
         leased in any::<bool>(),
         shards in prop::option::of((1..=256_u32, 0..3_usize)),
@@ -403,8 +428,14 @@ proptest! {
             None => Policy::unnamed(algorithm),
         };
         let Ok(mut policy) = policy else { return Ok(()) };
-        if let Some(block) = block {
-            policy = policy.block_for(Duration::from_micros(block)).unwrap();
+        if let Some((span, more, factor, restarts)) = block {
+            let [span, up_to, forget] =
+                [span, (span + more).min(1 << 51), more.max(1)].map(Duration::from_micros);
+            let mut block = Block::new(span);
+            if up_to > span {
+                block = block.growing(factor, up_to, forget);
+            }
+            policy = policy.block_with(if restarts { block.restarting() } else { block }).unwrap();
         }
         if leased {
             policy = policy.leased();
@@ -449,7 +480,7 @@ proptest! {
     fn any_text_is_parsed_or_rejected_with_a_position_within_it(
         text in prop_oneof![
             ".*",
-            "([a-z-]{0,14}|fixed-window|gcra|sliding-log|token-bucket| |:|/|burst|block|grain|shadow|leased|shards|whole|1m|5|_|0){0,12}",
+            "([a-z-]{0,14}|fixed-window|gcra|sliding-log|token-bucket| |:|/|burst|block|x4|up|to|forget|restart|grain|shadow|leased|shards|whole|1m|5|_|0){0,12}",
         ],
     ) {
         if let Err(error) = text.parse::<Policy>() {

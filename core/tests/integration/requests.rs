@@ -12,6 +12,7 @@ use tidegate_core::{
     Answer, Call, Charge, Clock, Decision, Error, ErrorKind, Limiter, ManualClock, Operation,
     Policy, Store, StoreExt, Subject, Timestamp,
 };
+use tidegate_memory::MemoryStore;
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::generate::{Kind, policy};
 
@@ -66,6 +67,47 @@ fn each_policy_is_charged_for_its_own_subject_and_cost_or_none_is() {
         let blocked = request.block_at_least(Duration::from_millis(1)).await.unwrap();
         assert_eq!(blocked.decision().retry_after(), Some(Duration::from_secs(1)));
         assert_eq!(request.peek().await.unwrap().refused_by().count(), 3);
+    });
+}
+
+#[test]
+fn a_ban_keeps_the_later_end_and_an_unban_forgets_the_offenses() {
+    crate::run(async {
+        let store = MemoryStore::builder().clock(ManualClock::default()).build();
+        let policy = parse("login: fixed-window 1/1d block 1m x4 up to 1d forget 7d");
+        let limiter = Limiter::new(store, [policy]).unwrap();
+        let mallory = || limiter.by("login", "mallory");
+        let (day, week) = (Duration::from_secs(86_400), Duration::from_secs(7 * 86_400));
+        let _ = mallory().acquire().await.unwrap();
+        assert_eq!(mallory().acquire().await.unwrap().verdicts()[0].block_level(), 1);
+        for (span, end) in [(week, week), (day, week), (2 * week, 2 * week)] {
+            let banned = mallory().ban(span, "stolen passwords").await.unwrap();
+            let verdict = banned.decision().verdicts()[0];
+            assert_eq!((verdict.blocked_for(), verdict.block_level()), (end, 1));
+        }
+        let verdict = mallory().unban().await.unwrap().decision().verdicts()[0];
+        assert_eq!((verdict.blocked_for(), verdict.block_level()), (Duration::ZERO, 0));
+        assert_eq!(verdict.remaining(), 0, "the usage stays");
+        assert_eq!(mallory().acquire().await.unwrap().verdicts()[0].block_level(), 1);
+
+        let everything = limiter.subject("eve").ban(day, "a").await.unwrap();
+        assert_eq!(everything.decision().verdicts()[0].blocked_for(), day);
+        limiter.subject("eve").unban().await.unwrap();
+        assert!(limiter.acquire("eve").await.unwrap().is_allowed());
+
+        let long = "é".repeat(65);
+        for (span, reason, message) in [
+            (Duration::ZERO, "a", "the ban lasts 0s; it must last at least 1us"),
+            (Duration::MAX, "a", "it must last at least 1us and at most"),
+            (day, "", "the reason of the ban has 0 bytes; it must have 1 to 128"),
+            (day, &long, "the reason of the ban has 130 bytes; it must have 1 to 128"),
+            (day, "a\nb", "the reason of the ban contains '\\n'"),
+        ] {
+            let error = mallory().ban(span, reason).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidCall);
+            assert!(error.to_string().contains(message), "{error}");
+        }
+        assert_eq!(mallory().peek().await.unwrap().verdicts()[0].blocked_for().as_secs(), 60);
     });
 }
 
@@ -131,6 +173,8 @@ fn an_unknown_name_is_an_error_of_every_operation_and_charges_nothing() {
         check(request.reset().await.unwrap_err());
         check(request.block(Duration::ZERO).await.unwrap_err());
         check(request.block_at_least(Duration::ZERO).await.unwrap_err());
+        check(request.ban(Duration::from_secs(1), "a").await.unwrap_err());
+        check(request.unban().await.unwrap_err());
         #[cfg(feature = "tokio")]
         check(request.acquire_within(Duration::ZERO).await.unwrap_err());
         let peek = limiter.by("ip", "a").peek().await.unwrap();

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use proptest::prelude::*;
 use tidegate_core::algorithm::{
-    fixed_window, interval_bucket, sliding_counter, sliding_log, token_bucket,
+    fixed_window, interval_bucket, quota, sliding_counter, sliding_log, token_bucket,
 };
 use tidegate_core::engine::{self, Record, Records, State};
 use tidegate_core::{
@@ -25,6 +25,7 @@ struct Row {
     kind: &'static str,
     numbers: Vec<u64>,
     blocked_until: Option<u64>,
+    offenses: Option<(u8, u64)>,
 }
 
 impl Row {
@@ -38,6 +39,9 @@ impl Row {
             Some(State::SlidingCounter(s)) => ("counter", vec![s.ends, s.previous, s.current]),
             Some(State::TokenBucket(s)) => ("bucket", vec![s.time, s.debt]),
             Some(State::IntervalBucket(s)) => ("interval", vec![s.anchor, s.debt]),
+            Some(State::Quota(s)) => {
+                ("quota", vec![s.start, s.earliest_end, s.end, s.count, s.carry])
+            }
             Some(other) => unreachable!("{other:?}"),
         };
         // Each number must fit into a signed 64-bit column of a database.
@@ -46,7 +50,8 @@ impl Row {
             true => record.policy().to_string().parse().unwrap(),
             false => record.policy().clone(),
         };
-        Self { policy, kind, numbers, blocked_until: record.blocked_until_micros() }
+        let (blocked_until, offenses) = (record.blocked_until_micros(), record.offenses());
+        Self { policy, kind, numbers, blocked_until, offenses }
     }
 
     fn record(&self) -> Record {
@@ -69,9 +74,17 @@ impl Row {
             ("interval", &[anchor, debt]) => {
                 Some(State::IntervalBucket(interval_bucket::State::new(anchor, debt)))
             }
+            ("quota", &[start, earliest_end, end, count, carry]) => {
+                let state = quota::State::new(start, end, count).with_drift(earliest_end, carry);
+                Some(State::Quota(Box::new(state)))
+            }
             other => unreachable!("{other:?}"),
         };
-        Record::restore(&self.policy, state, self.blocked_until).unwrap()
+        let record = Record::restore(&self.policy, state, self.blocked_until).unwrap();
+        match self.offenses {
+            Some((level, at)) => record.restore_offenses(level, at).unwrap(),
+            None => record,
+        }
     }
 }
 
@@ -222,6 +235,14 @@ fn interval(anchor: u64, debt: u64) -> State {
     State::IntervalBucket(interval_bucket::State::new(anchor, debt))
 }
 
+const DAY: u64 = 86_400_000_000;
+
+/// Returns the state of a window that begins on 2 January 1970.
+fn day(earliest_end: u64, end: u64, count: u64, carry: u64) -> State {
+    let state = quota::State::new(DAY, end, count).with_drift(earliest_end, carry);
+    State::Quota(Box::new(state))
+}
+
 fn log(records: &[(u64, u64)]) -> State {
     State::SlidingLog(Box::new(records.iter().copied().collect()))
 }
@@ -286,6 +307,13 @@ fn invalid_parts_of_a_record_are_errors_with_the_value_and_the_bound() {
             "in tokens is 1844",
             "1 to 45035",
         ),
+        ("quota 5/day in UTC", window(10, 1), "a fixed window", "a quota"),
+        ("quota 5/day in UTC", day(2 * DAY, 2 * DAY, 0, 0), "its count is 0", "1 to 4503"),
+        ("quota 5/day in UTC", day(2 * DAY, 2 * DAY, 1, 2), "window too is 2", "at most 1"),
+        ("quota 5/day in UTC", day(3, 2 * DAY, 1, 0), "starts at 86400000000", "at most 3"),
+        ("quota 5/day in UTC", day(DAY + 9, DAY + 8, 1, 0), "window is 86400000009", "86400000008"),
+        ("quota 5/day in UTC", day(9 * DAY, 9 * DAY, 1, 0), "is 691200000000", "273600000000"),
+        ("quota 5/day in UTC", day(beyond, beyond * 2, 1, 0), "ends at 900719", "at most 450387"),
         ("sliding-log 5/10us", log(&[]), "log is empty", "no state"),
         ("sliding-log 5/10us", log(&[(7, 1), (7, 1)]), "record 1 is 7", "must be after 7"),
         ("sliding-log 5/10us", log(&[(7, 1), (6, 1)]), "record 1 is 6", "must be after 7"),
@@ -335,6 +363,29 @@ fn the_latest_times_and_the_largest_numbers_of_a_record_are_restored() {
     assert_eq!(record.blocked_until_micros(), Some(latest));
     assert_eq!(record.recovers_at(), None);
     assert_eq!(Record::restore(&policy, None, None).unwrap(), Record::new(&policy));
+    let forgotten_at = latest + (1 << 51);
+    let record = record.restore_offenses(52, forgotten_at).unwrap();
+    assert_eq!(record.offenses(), Some((52, forgotten_at)));
+    assert_eq!(record.recovers_at_micros(), forgotten_at);
+}
+
+#[test]
+fn offenses_that_no_subject_can_have_are_refused() {
+    let policy: Policy = "gcra 5/10us burst 5 block 1s x2 up to 1d forget 7d".parse().unwrap();
+    let record = |until| Record::restore(&policy, None, Some(until)).unwrap();
+    assert!(record(7).restore_offenses(1, 7).is_ok());
+    let latest = LAST + (1 << 52);
+    for (level, forgotten_at, bound) in [
+        (0, 7, "level must be from 1 to 52"),
+        (53, 7, "level must be from 1 to 52"),
+        (1, 6, "the time from 7 to"),
+        (1, latest + 1, &*format!("to {latest}")),
+    ] {
+        let error = record(7).restore_offenses(level, forgotten_at).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(&format!("level {level} is forgotten at {forgotten_at}")), "{text}");
+        assert!(text.contains(bound), "{text}");
+    }
 }
 
 /// Returns numbers near the bounds of the arithmetic.
@@ -387,13 +438,14 @@ proptest! {
     fn a_decision_on_a_restored_record_never_panics(
         state in any_state(),
         blocked in prop::option::of(number()),
+        offenses in (1..=52_u8, number()),
         now in number(),
         cost in number(),
         at in number(),
     ) {
         use tidegate_core::{Charge, Operation};
         for (own, other) in [
-            ("fixed-window 5/10us", "fixed-window 9/10us"),
+            ("fixed-window 5/10us", "fixed-window 9/10us block 1us x100 up to 2d forget 1w restart"),
             ("fixed-window 5/10us anchored", "fixed-window 4503599627370496/10us anchored"),
             ("sliding-log 5/10us", "sliding-log 1000000/10us"),
             ("sliding-log 5/10us grain 2us", "sliding-log 2/10us grain 2us"),
@@ -403,6 +455,8 @@ proptest! {
         ] {
             let [own, other] = [own, other].map(|text| format!("p: {text}").parse::<Policy>().unwrap());
             let Ok(record) = Record::restore(&own, Some(state.clone()), blocked) else { continue };
+            let (level, forgotten_at) = offenses;
+            let record = record.clone().restore_offenses(level, forgotten_at).unwrap_or(record);
             let now = Timestamp::from_micros(now);
             for policy in [&own, &other] {
                 for operation in [

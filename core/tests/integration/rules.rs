@@ -9,7 +9,7 @@ use tidegate_core::engine::Rule;
 use tidegate_core::no_semver::{Algorithm, Level, PackedAlgorithm, Unit, Wait};
 
 fn rule(text: &str) -> Rule {
-    *text.parse::<Policy>().unwrap().rule()
+    text.parse::<Policy>().unwrap().rule().clone()
 }
 
 #[test]

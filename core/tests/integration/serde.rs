@@ -15,6 +15,7 @@ fn a_policy_is_serialized_as_its_text() {
     for text in [
         "api: token-bucket 10/1s burst 20",
         "sliding-log 5/15m block 1h",
+        "sliding-log 5/15m block 1h x2 up to 1d forget 7d restart",
         "fixed-window 100/1m anchored shadow",
         "total: fixed-window 800/1s shards 8 by-subject",
     ] {

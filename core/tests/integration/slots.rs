@@ -8,7 +8,7 @@ use tidegate_core::algorithm::concurrent;
 use tidegate_core::engine::{Record, State};
 use tidegate_core::{
     Call, CallId, Charge, Clock, ErrorKind, HoldGuard, Limiter, ManualClock, OnDrop, Operation,
-    Outcome, Place, Policy, Share, Store, StoreExt, Ticket, Timestamp,
+    Outcome, Place, Policy, Store, StoreExt, Ticket, Timestamp,
 };
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::faults::{Fault, Faults};
@@ -37,6 +37,36 @@ async fn renew<S: Store>(limiter: &Limiter<S>, ticket: &Ticket) -> Result<(), Er
 async fn free<S: Store>(limiter: &Limiter<S>, name: &str) -> u64 {
     let peek = limiter.by(name, "a").cost(0).peek().await.unwrap();
     peek.verdicts()[0].remaining()
+}
+
+#[test]
+fn the_earliest_lapse_is_that_of_the_policies_that_refuse() {
+    run(async {
+        let clock = ManualClock::default();
+        let policies = [
+            "a: concurrent 1 lease 40s",
+            "b: concurrent 1 lease 30s",
+            "c: concurrent 1 lease 30s shadow",
+        ];
+        let limiter = limiter(ModelStore::new(clock.clone()), &policies);
+        let hold = async |policies: &[&str], id: &str, ttl: Duration| {
+            let charges: Vec<_> = policies
+                .iter()
+                .map(|name| Charge::new(limiter.policy(name).unwrap(), "a"))
+                .collect();
+            let call = Call::new(Operation::Hold, &charges).with_id(CallId::new(id, ttl));
+            let decision = limiter.store().decide(call).await.unwrap();
+            decision.earliest_lapse().map(|lapse| lapse.after().as_secs())
+        };
+        assert_eq!(hold(&["a"], "a", MINUTE).await, None);
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(hold(&["b"], "b", MINUTE).await, None);
+        // The lease of a shadow does not end a hold.
+        assert_eq!(hold(&["c"], "c", Duration::from_secs(20)).await, None);
+        assert_eq!(hold(&["a"], "next", MINUTE).await, Some(35));
+        assert_eq!(hold(&["a", "b"], "next", MINUTE).await, Some(30));
+        assert_eq!(hold(&["a", "c"], "next", MINUTE).await, Some(35), "a shadow refuses nothing");
+    });
 }
 
 /// The case of LiteLLM#39309: a refusal by a slot must not charge the rate.
@@ -454,8 +484,8 @@ fn a_guard_frees_its_slots_when_it_is_dropped() {
     });
 }
 
-/// While the store is away, no slot can be taken. The failure policy decides, or the error of the
-/// store is returned.
+/// While the store is away, no slot of the store can be taken, and the failure policy decides. The
+/// tests in `fallback_slots` let a fallback store decide.
 #[test]
 fn the_failure_policy_decides_while_the_store_is_away() {
     run(async {
@@ -470,11 +500,6 @@ fn the_failure_policy_decides_while_the_store_is_away() {
         let second = take(&open, "b").await.unwrap();
         let closed = limiter(away().or_fail_closed(), &slots);
         assert!(take(&closed, "a").await.is_none());
-        let whole = Share::new(1, 1).unwrap();
-        let fallback = ModelStore::new(ManualClock::default());
-        let fallback = limiter(away().or_fall_back_to(fallback, whole), &slots);
-        let error = fallback.subject("a").hold("a", MINUTE).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
 
         // The store is there again, and does not know the holds.
         let store = ModelStore::new(ManualClock::default()).or_fail_open();

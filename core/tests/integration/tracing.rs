@@ -194,6 +194,22 @@ async fn acquire(store: &impl Store) -> Result<bool, Error> {
 }
 
 #[test]
+fn a_ban_is_logged_with_its_reason_and_without_its_subject() {
+    logged(|log, _, clock| async move {
+        let store = MemoryStore::builder().clock(clock).build();
+        let limiter = Limiter::new(store, [policy("login: sliding-log 5/15m")]).unwrap();
+        let day = Duration::from_secs(86_400);
+        limiter.by("login", "S3CRET").ban(day, "stolen passwords").await.unwrap();
+        let banned = "INFO message=a subject is banned policy=\"login\" span=1d \
+                      reason=\"stolen passwords\"";
+        assert_eq!(log.take(), [banned]);
+        limiter.by("login", "S3CRET").unban().await.unwrap();
+        limiter.by("login", "S3CRET").ban(day, "").await.unwrap_err();
+        assert_eq!(log.take(), [""; 0]);
+    });
+}
+
+#[test]
 fn opening_and_closing_a_circuit_is_logged() {
     logged(|log, stub, clock| async move {
         let breaker = Breaker::new().failures(3).clock(clock.clone());

@@ -1,5 +1,5 @@
-//! The limits of an API key, of a user and of a team: requests and tokens per minute, and tokens
-//! and spend per day.
+//! The limits of an API key, of a user and of a team: requests and tokens per minute, tokens and
+//! spend per day, and for a key, requests at a time.
 
 use std::error::Error;
 use std::time::Duration;
@@ -16,14 +16,16 @@ use crate::prompt::Estimate;
 pub const ANSWER: Duration = Duration::from_secs(300);
 
 /// Returns the policies of an API key, of a user and of a team. With `max-hold 1/2`, a policy
-/// refuses a request whose estimate exceeds half of the limit. If a gateway is killed, the store
-/// refunds its open estimates after the time [`ANSWER`], because of `refund-lapsed`.
+/// refuses a request whose estimate exceeds half of the limit. If a gateway is killed, its slots
+/// become free after their lease. The store then also refunds the open estimates, because of
+/// `refund-lapsed`.
 ///
 /// # Errors
 ///
 /// Returns an error if a policy is invalid.
 pub fn policies() -> Result<Vec<Policy>, PolicyError> {
     let texts = [
+        "key-streams: concurrent 10 lease 30s",
         "key-requests: token-bucket 60/1m",
         "key-tokens: token-bucket 20000/1m max-hold 1/2 refund-lapsed",
         "key-day: fixed-window 500000/1d refund-lapsed",
@@ -54,6 +56,9 @@ pub fn layer<S: Store>(limiter: Limiter<S>) -> Result<HoldLayer<S>, Box<dyn Erro
                 Authenticated::new(|account: &Account| Subject::from(account.organization)),
             )
         };
+        if whose == "key" {
+            limits.push(by("streams"));
+        }
         limits.push(by("requests"));
         limits.push(
             by("tokens").unit("tokens").cost_by(|request| Estimate::from_request(request).tokens),

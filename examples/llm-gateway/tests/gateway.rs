@@ -209,11 +209,11 @@ async fn concurrent_streams_stay_within_the_limit() {
     // Bob's key has 20,000 tokens per minute. Each request holds 503 tokens: 3 of the prompt and
     // 500 of the answer. It uses up to 3 more tokens, because the chat format adds 3 tokens that
     // the gateway does not know.
-    let requests = |policy: Policy| match policy.name().ends_with("requests") {
-        true => larger(policy),
-        false => policy,
+    let tokens_only = |policy: Policy| match policy.name().split_once('-') {
+        Some((_, "requests" | "streams")) => larger(policy),
+        _ => policy,
     };
-    let scene = Arc::new(Scene::new(requests, fixed(u64::MAX)).await);
+    let scene = Arc::new(Scene::new(tokens_only, fixed(u64::MAX)).await);
     let mut clients = vec![];
     for number in 0..200_u64 {
         let scene = Arc::clone(&scene);
@@ -254,6 +254,40 @@ async fn concurrent_streams_stay_within_the_limit() {
         scene.settled().await;
     }
     assert!(tokens <= 20_000 + 3 && tokens > 20_000 - 503, "{tokens}");
+}
+
+/// A refusal by the slots charges nothing, and a client that leaves frees its slot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_most_ten_requests_of_a_key_stream_at_a_time() {
+    let streams_only =
+        |policy: Policy| if policy.name() == "key-streams" { policy } else { larger(policy) };
+    let scene = Arc::new(Scene::new(streams_only, fixed(100)).await);
+    let mut clients = vec![];
+    for number in 0..40_u64 {
+        let scene = Arc::clone(&scene);
+        clients.push(tokio::spawn(async move {
+            let leaves = number % 2 == 0;
+            let (model, most) = if leaves { ("stub-stalls", 5) } else { ("stub", u64::MAX) };
+            loop {
+                let seen = scene.ask("sk-bob", &request(model, 5), most).await;
+                assert!(scene.taken("key-streams", "bob/1").await <= 10);
+                match seen.status {
+                    200 if leaves => return 3 + seen.words,
+                    200 => return seen.usage.map_or(0, |(prompt, answer)| prompt + answer),
+                    _ => assert!(seen.text.contains(r#""violated-policies":["key-streams"]"#)),
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        }));
+    }
+    let mut tokens = 0;
+    for client in clients {
+        tokens += client.await.unwrap();
+    }
+    scene.settled().await;
+    assert_eq!(scene.taken("key-streams", "bob/1").await, 0);
+    assert_eq!(scene.taken("key-tokens", "bob/1").await, tokens);
+    assert_eq!(scene.taken("key-requests", "bob/1").await, 40);
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@
 //! | `used`, `used_before` | the count or the debt; for a counter, also the count of the previous window |
 //! | `log` | the records of a log: the time and cost of each, as 64-bit integers, little-endian |
 //! | `blocked_until` | microseconds since 1970, or `NULL` |
+//! | `block_level`, `forgotten_at` | the number of offenses, and the time at which they are forgotten, in microseconds since 1970, or `NULL` |
 //! | `recovers_at` | the time from which the row is equivalent to no row, in microseconds since 1970 |
 //!
 //! A row is deleted after it has recovered. Each call that writes deletes up to 100 such rows, so
@@ -73,6 +74,8 @@ const SCHEMA: &str = "
         used_before INTEGER,
         log BLOB,
         blocked_until INTEGER,
+        block_level INTEGER,
+        forgotten_at INTEGER,
         recovers_at INTEGER NOT NULL,
         UNIQUE (state_name, tenant, subject)
     ) STRICT;

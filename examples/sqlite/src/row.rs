@@ -1,18 +1,22 @@
 //! Rows, and the conversion of rows to records.
 
 use rusqlite::{Connection, Row, params};
-use tidegate_core::algorithm::{fixed_window, interval_bucket, sliding_counter, token_bucket};
+use tidegate_core::algorithm::{
+    fixed_window, interval_bucket, quota, sliding_counter, token_bucket,
+};
 use tidegate_core::engine::{Record, Records, Rule, State};
 use tidegate_core::{Charge, Charges, Error, ErrorKind, Timestamp};
 
 use crate::failed;
 
-const READ: &str = "SELECT policy, time, used, used_before, log, blocked_until FROM states
+const READ: &str = "SELECT
+    policy, time, used, used_before, log, blocked_until, block_level, forgotten_at FROM states
     WHERE state_name = ?1 AND tenant = ?2 AND subject = ?3";
 
 const WRITE: &str = "INSERT OR REPLACE INTO states
-    (state_name, tenant, subject, policy, time, used, used_before, log, blocked_until, recovers_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    (state_name, tenant, subject, policy, time, used, used_before, log, blocked_until, block_level,
+     forgotten_at, recovers_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
 const DELETE: &str = "DELETE FROM states WHERE state_name = ?1 AND tenant = ?2 AND subject = ?3";
 
@@ -60,6 +64,7 @@ impl<'c> Rows<'c> {
                 continue;
             };
             let (policy, blocked) = (record.policy().to_string(), record.blocked_until_micros());
+            let (level, forgotten_at) = record.offenses().unzip();
             let (time, used, used_before, log) = columns(record.state());
             // If a record never recovers, its column `recovers_at` contains the maximum time.
             let never = u64::MAX >> 1;
@@ -74,6 +79,8 @@ impl<'c> Rows<'c> {
                 used_before,
                 log,
                 blocked,
+                level,
+                forgotten_at,
                 recovers_at,
             ])?;
         }
@@ -125,6 +132,10 @@ fn columns(state: Option<&State>) -> Columns {
         Some(State::SlidingCounter(s)) => (Some(s.ends), Some(s.current), Some(s.previous), None),
         Some(State::TokenBucket(s)) => (Some(s.time), Some(s.debt), None, None),
         Some(State::IntervalBucket(s)) => (Some(s.anchor), Some(s.debt), None, None),
+        Some(State::Quota(s)) => {
+            let edges = [s.start, s.earliest_end].map(u64::to_le_bytes).concat();
+            (Some(s.end), Some(s.count), Some(s.carry), Some(edges))
+        }
         Some(State::SlidingLog(s)) => {
             let numbers = s.records().flat_map(|(time, cost)| [time, cost]);
             (None, None, None, Some(numbers.flat_map(u64::to_le_bytes).collect()))
@@ -137,6 +148,11 @@ fn columns(state: Option<&State>) -> Columns {
 
 fn state(rule: &Rule, columns: Columns) -> Option<State> {
     Some(match (rule, columns) {
+        (Rule::Quota(_), (Some(end), Some(count), Some(carry), Some(edges))) => {
+            let [start, earliest_end] = *edges.as_chunks::<8>().0.first_chunk()?;
+            let state = quota::State::new(u64::from_le_bytes(start), end, count);
+            State::Quota(Box::new(state.with_drift(u64::from_le_bytes(earliest_end), carry)))
+        }
         (_, (.., Some(log))) => {
             let pairs = log.as_chunks::<8>().0.as_chunks::<2>().0;
             let records = pairs.iter().map(|pair| pair.map(u64::from_le_bytes).into());
@@ -172,5 +188,9 @@ fn record(row: &Row<'_>, charge: &Charge<'_>) -> Result<Record, Error> {
     };
     let read = || Ok((row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?));
     let state = state(policy.rule(), read().map_err(failed)?);
-    Record::restore(&policy, state, row.get(5).map_err(failed)?)
+    let record = Record::restore(&policy, state, row.get(5).map_err(failed)?)?;
+    match (row.get(6).map_err(failed)?, row.get(7).map_err(failed)?) {
+        (Some(level), Some(forgotten_at)) => record.restore_offenses(level, forgotten_at),
+        _ => Ok(record),
+    }
 }

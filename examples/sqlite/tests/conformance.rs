@@ -121,6 +121,7 @@ fn rows_that_no_record_has_are_refused_and_left_alone() {
         ("policy = 'nonsense'", "the policy of the row"),
         ("log = x'00', used = NULL", "a sliding log"),
         ("blocked_until = 9223372036854775807", "blocked until"),
+        ("block_level = 53, forgotten_at = 7", "level 53"),
     ] {
         let store = in_memory(clock.clone());
         let charge = Charge::new(&policy, "s");

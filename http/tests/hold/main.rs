@@ -8,6 +8,7 @@ mod delayed;
 mod ledger;
 mod settings;
 mod settled;
+mod upgraded;
 mod while_it_streams;
 
 use std::collections::{HashSet, VecDeque};

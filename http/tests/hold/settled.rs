@@ -232,6 +232,23 @@ async fn slots_are_held_until_the_body_has_ended_or_is_dropped() {
     assert_eq!((10_000 - tokens.remaining(), slots.remaining()), (107, 1));
 }
 
+/// A gRPC server sends the status of a call in the trailers.
+#[tokio::test(start_paused = true)]
+async fn slots_are_held_until_the_trailers_are_sent() {
+    let slots: Policy = "slots: concurrent 1 lease 5m".parse().unwrap();
+    let limiter = Limiter::new(watched(Duration::ZERO), [slots]).unwrap();
+    let layer = RateLimitLayer::new(limiter.clone(), [Limit::by("slots", Everybody)]).unwrap();
+    let layer = layer.hold_for(TTL, []).unwrap();
+    let request = || plan(&[], 200, &[Sends(1), Trailers]);
+    let mut body = send(&layer, request()).await.unwrap().into_body();
+    assert!(body.frame().await.unwrap().unwrap().is_data());
+    assert_eq!(send(&layer, request()).await.unwrap().status(), 429);
+    assert!(body.frame().await.unwrap().unwrap().is_trailers());
+    drop(body);
+    limiter.guards_settled().await;
+    assert_eq!(send(&layer, request()).await.unwrap().status(), 200);
+}
+
 /// A stream can take longer than the lease, because the layer renews the slots until its end.
 #[tokio::test(start_paused = true)]
 async fn the_slots_of_a_long_response_are_renewed() {

@@ -1,12 +1,13 @@
-//! The source of the limits, and a task that loads the limits again when they change.
+//! The sources of the limits and of the lists, and the tasks that load them again when they change.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidegate_core::PolicyLists;
 use tidegate_server::envoy::service::Service;
 use tidegate_server::limits::config::{Config, ConfigFile, SameDomain, left_out, read_directory};
-use tidegate_server::limits::reload;
 use tidegate_server::limits::xds::{self, Event, XdsSettings};
+use tidegate_server::limits::{lists, reload};
 use tokio::task::JoinHandle;
 
 use super::Failure;
@@ -66,6 +67,36 @@ impl Limits {
     }
 }
 
+/// The lists in force, the directory, and the files that the server has loaded from it.
+pub(crate) struct ListFiles {
+    lists: PolicyLists,
+    directory: PathBuf,
+    files: Vec<ConfigFile>,
+}
+
+impl ListFiles {
+    /// Reads the files of a directory and puts their lists in force.
+    pub(crate) fn read(directory: PathBuf, lists: PolicyLists) -> Result<Self, Failure> {
+        let files = lists::read(&directory)?;
+        report_lists(lists::load(&lists, &files)?, &directory);
+        Ok(Self { lists, directory, files })
+    }
+
+    /// Spawns a task that puts changed lists in force. The task runs until the program ends.
+    pub(crate) fn follow(self) {
+        let Self { lists, directory, files } = self;
+        let shown = directory.clone();
+        tokio::spawn(lists::follow(directory, files, lists, move |loaded| match loaded {
+            Ok(entries) => report_lists(entries, &shown),
+            Err(error) => tracing::error!("the lists stay as they were: {error}"),
+        }));
+    }
+}
+
+fn report_lists(entries: usize, directory: &Path) {
+    tracing::info!("the lists in {} have {entries} entries", directory.display());
+}
+
 fn refused(error: &dyn std::error::Error) {
     tracing::error!("the limits stay as they were: {error}");
 }
@@ -78,13 +109,22 @@ fn report(service: &Service) {
     }
 }
 
-/// Checks the limits of a directory as the server does at its start, and prints their number. If
-/// `directory` is `None`, a management server sends the limits, and there is nothing to check.
+/// Checks the limits and the lists of two directories as the server does at its start, and prints
+/// their numbers. If `directory` is `None`, a management server sends the limits, and there are no
+/// limits to check.
 ///
 /// # Errors
 ///
 /// Returns an error if a file is not valid.
-pub(crate) fn check(directory: Option<&Path>, same_domain: SameDomain) -> Result<(), Failure> {
+pub(crate) fn check(
+    directory: Option<&Path>,
+    same_domain: SameDomain,
+    list_directory: Option<&Path>,
+) -> Result<(), Failure> {
+    if let Some(directory) = list_directory {
+        let entries = lists::load(&PolicyLists::new(), &lists::read(directory)?)?;
+        say(format_args!("{entries} entries of lists"));
+    }
     let Some(directory) = directory else {
         say("the settings are valid; the limits come from a management server");
         return Ok(());

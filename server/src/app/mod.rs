@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tidegate_core::Store;
 use tidegate_core::layers::LeasedStore;
+use tidegate_core::{PolicyLists, Store, StoreExt};
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::resp::{self, RespSettings};
 use tidegate_server::calls::{Calls, v1};
@@ -28,8 +28,8 @@ use tidegate_server::store::OnStoreError;
 
 use crate::log::say;
 use crate::settings::{Settings, read_only_settings};
-use limits::Limits;
 pub(crate) use limits::check;
+use limits::{Limits, ListFiles};
 use listeners::{Listeners, Running};
 pub(crate) use signals::shutdown;
 
@@ -45,6 +45,7 @@ pub(crate) struct App<'s> {
     activity: Option<Arc<Activity>>,
     metrics: PrometheusHandle,
     limits: Limits,
+    lists: Option<ListFiles>,
     listeners: Listeners,
     resp_settings: Option<RespSettings>,
 }
@@ -70,13 +71,18 @@ impl<'s> App<'s> {
         metrics::set_global_recorder(recorder)?;
         prometheus::register();
         let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let (service, activity, leases) = service(settings, &memory).await?;
+        let lists = PolicyLists::new();
+        let (service, activity, leases) = service(settings, &memory, &lists).await?;
+        let directory = settings.lists.clone();
+        let list_files = directory.map(|directory| ListFiles::read(directory, lists.clone()));
+        let list_files = list_files.transpose()?;
         let limits = match &settings.xds {
             Some(settings) => Limits::Xds(Box::new(settings.clone())),
             None => Limits::from_directory(settings.directory.clone(), &service)?,
         };
         let store = Arc::clone(service.decider().store());
         let store = settings.store.on_error.around(store, &memory);
+        let store = Arc::new(store.listed(lists));
         let listeners = Listeners::bind(settings).await?;
         let resp_settings =
             listeners.resp.as_ref().map(|resp| settings.resp.settings(resp.address));
@@ -89,6 +95,7 @@ impl<'s> App<'s> {
             activity,
             metrics,
             limits,
+            lists: list_files,
             listeners,
             resp_settings,
         })
@@ -100,12 +107,15 @@ impl<'s> App<'s> {
     ///
     /// Returns an error if the task of a protocol has panicked.
     pub(crate) async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
-        let Self { settings, service, store, leases, activity, metrics, limits, .. } = self;
+        let Self { settings, service, store, leases, activity, metrics, limits, lists, .. } = self;
         let Listeners { grpc, http, resp, page, debug, metrics_alone } = self.listeners;
         let access = settings.http.listener.access(http.address);
         say(format_args!("gRPC on {}, JSON on {}", grpc.address, http.url()));
         http.warn_if_closed(&access, "/v1", "http");
         let limits = limits.follow(Arc::clone(&service));
+        if let Some(lists) = lists {
+            lists.follow();
+        }
         let followed = Arc::clone(&service);
         // This task runs until the program ends.
         tokio::spawn(async move {
@@ -175,16 +185,18 @@ type Leases = LeasedStore<Arc<dyn Store>>;
 /// The maximum time that the program waits at its end until the leases are returned.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Opens the stores. Returns the service, the activity for the page (if there is a page), and the
-/// leases of all stores. If the settings require a fallback, the store `memory` decides while
-/// another store is away.
+/// Opens the stores. `lists` allow and deny. Returns the service, the activity for the page (if
+/// there is a page), and the leases of all stores. If the settings require a fallback, the store
+/// `memory` decides while another store is away.
 async fn service(
     settings: &Settings,
     memory: &Arc<dyn Store>,
+    lists: &PolicyLists,
 ) -> Result<(Arc<Service>, Option<Arc<Activity>>, Vec<Leases>), Failure> {
     let store = &settings.store;
     let opened = stores::open("store", "the store", &store.url, &store.settings()?).await?;
-    let mut decider = Decider::new(opened.store, settings.answers.clone());
+    let decider = Decider::new(opened.store, settings.answers.clone());
+    let mut decider = decider.with_lists(lists.clone());
     let (mut watched, mut leases) = (vec![opened.watched], Vec::from_iter(opened.leases));
     if let Some(url) = &store.per_second_url {
         let connections = store.per_second_settings(url)?;

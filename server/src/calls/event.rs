@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use tidegate_core::{Decision, Error, Outcome, Verdict};
+use tidegate_core::{Decision, Error, Operation, Outcome, Verdict};
 
 use super::CallRequest;
 use crate::observe::activity::{
-    Activity, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source,
+    Activity, Ban, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source,
 };
 
 /// Records each call of a batch. If the batch is among the slowest, it is also recorded as a slow
@@ -20,6 +20,9 @@ pub(super) fn record(
 ) {
     for (request, answer) in requests.iter().zip(answers) {
         record_one(activity, request, answer);
+        if let Ok(decision) = answer {
+            record_bans(activity, source, request, decision);
+        }
     }
     let (Some(request), Some(answer)) = (requests.first(), answers.first()) else { return };
     activity.record_slow(took, || {
@@ -64,8 +67,29 @@ fn record_one(activity: &Activity, request: &CallRequest, answer: &Result<Decisi
         },
         limit: LimitRef::Policy(policy),
         subject,
+        verdict: Some(verdict),
     });
     activity.record(Event { kind, error, limits });
+}
+
+/// Records a ban, or the end of one.
+fn record_bans(activity: &Activity, source: Source, request: &CallRequest, decision: &Decision) {
+    let is_unban = matches!(request.operation(), Operation::Block { span } if span.is_zero());
+    if request.reason().is_none() && !is_unban {
+        return;
+    }
+    let at = SystemTime::now();
+    let charges = request.policies().zip(request.subjects());
+    for ((policy, subject), verdict) in charges.zip(decision.verdicts()) {
+        let end = at.checked_add(verdict.blocked_for()).unwrap_or(at);
+        activity.record_ban(Ban {
+            at,
+            source,
+            limit: LimitName::Policy(policy.clone()),
+            subject: activity.cut(subject),
+            end_and_reason: request.reason().map(|reason| (end, reason.to_owned())),
+        });
+    }
 }
 
 /// Returns the kind of a decided call. Only an operation that charges its costs, such as an acquire

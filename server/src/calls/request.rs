@@ -3,6 +3,7 @@ use std::time::Duration;
 use crate::observe::activity::Subject;
 use bytes::Bytes;
 use smallvec::SmallVec;
+use tidegate_core::no_semver::check_ban;
 use tidegate_core::{
     Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Ticket, Verdict,
 };
@@ -48,6 +49,8 @@ pub struct CallRequest {
     /// store receives a peek instead of the hold.
     is_too_large: bool,
     is_bound: bool,
+    /// The reason of a ban.
+    reason: Option<Box<str>>,
 }
 
 impl CallRequest {
@@ -65,13 +68,24 @@ impl CallRequest {
                 charges.iter().map(ChargeRequest::as_charge).collect();
             Call::new(operation, &charges).exceeds_max_hold()
         };
-        Self { operation, charges, id: None, is_too_large, is_bound: false }
+        Self { operation, charges, id: None, is_too_large, is_bound: false, reason: None }
     }
 
     /// Sets the id of the call. The store executes a call with this id once: see [`CallId`].
     #[must_use]
     pub fn with_id(self, id: Bytes, ttl: Duration) -> Self {
         Self { id: Some((id, ttl)), ..self }
+    }
+
+    /// Turns the call into a ban with this reason. The operation must be
+    /// [`Operation::BlockAtLeast`].
+    pub(super) fn with_reason(self, reason: String) -> Self {
+        Self { reason: Some(reason.into()), ..self }
+    }
+
+    /// Returns the reason if the call is a ban.
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
     }
 
     /// Binds the hold to the connection of the client: when the connection closes, the server
@@ -104,9 +118,13 @@ impl CallRequest {
         self.operation
     }
 
-    /// Checks the call if it is a hold that exceeds the maximum hold of a policy. The store cannot
-    /// check such a hold, because it receives a peek instead. The store checks every other call.
+    /// Checks a ban, and a hold that exceeds the maximum hold of a policy. The store cannot check
+    /// them, because it does not receive the reason, and receives a peek instead of the hold. The
+    /// store checks every other call.
     pub(super) fn check(&self) -> Result<(), Error> {
+        if let (Operation::BlockAtLeast { span }, Some(reason)) = (self.operation, self.reason()) {
+            check_ban(span, reason)?;
+        }
         if self.is_too_large { self.validate() } else { Ok(()) }
     }
 

@@ -19,6 +19,10 @@ pub enum Verb {
     Refund,
     /// Blocks a subject for a time.
     Block,
+    /// Bans a subject for a time, with a reason. An existing block that ends later stays unchanged.
+    Ban,
+    /// Removes the block of a subject, and forgets its offenses.
+    Unban,
     /// Deletes the state of a subject, including its block.
     Reset,
     /// Charges an estimate, which is settled later.
@@ -42,8 +46,10 @@ pub struct CallOptions {
     pub min: Option<u64>,
     /// The id of the call or the hold.
     pub id: Option<Bytes>,
-    /// The time to live of the id, or the time of a block.
+    /// The time to live of the id, or the time of a block or a ban.
     pub span: Option<Duration>,
+    /// The reason of a ban.
+    pub reason: Option<String>,
     /// Whether an existing block that ends later stays unchanged.
     pub is_at_least: bool,
     /// Whether the hold stays open after the settlement.
@@ -60,6 +66,10 @@ pub struct CallOptions {
 pub enum OptionError {
     /// The time of a block.
     BlockSpan,
+    /// The time of a ban.
+    BanSpan,
+    /// The reason of a ban.
+    Reason,
     /// The cost at which a charge of a hold is settled.
     Cost,
     /// The id of a hold.
@@ -76,12 +86,14 @@ pub enum OptionError {
 
 impl Verb {
     /// All verbs, in the order of their declaration.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Acquire,
         Self::Peek,
         Self::Charge,
         Self::Refund,
         Self::Block,
+        Self::Ban,
+        Self::Unban,
         Self::Reset,
         Self::Hold,
         Self::Settle,
@@ -99,6 +111,8 @@ impl Verb {
             Self::Charge => "charge",
             Self::Refund => "refund",
             Self::Block => "block",
+            Self::Ban => "ban",
+            Self::Unban => "unban",
             Self::Reset => "reset",
             Self::Hold => "hold",
             Self::Settle => "settle",
@@ -123,7 +137,8 @@ impl Verb {
         charges: impl IntoIterator<Item = (ChargeRequest, Option<u64>)>,
         options: CallOptions,
     ) -> Result<CallRequest, OptionError> {
-        let CallOptions { min, id, span, is_at_least, is_so_far, place, is_bound } = options;
+        let CallOptions { min, id, span, reason, is_at_least, is_so_far, place, is_bound } =
+            options;
         let operation = match self {
             Self::Acquire => min.map_or(Operation::Acquire, |min| Operation::AcquireUpTo { min }),
             Self::Hold => match (min, place) {
@@ -144,6 +159,8 @@ impl Verb {
                     false => Operation::Block { span },
                 }
             }
+            Self::Ban => Operation::BlockAtLeast { span: span.ok_or(OptionError::BanSpan)? },
+            Self::Unban => Operation::Block { span: Duration::ZERO },
             Self::Settle if is_so_far => Operation::SettleSoFar,
             Self::Settle | Self::Cancel => Operation::Settle,
             Self::Extend => Operation::Extend,
@@ -162,6 +179,7 @@ impl Verb {
         let request = if is_bound { request.bound() } else { request };
         match (self, id, span) {
             (Self::Block, ..) => Ok(request),
+            (Self::Ban, ..) => Ok(request.with_reason(reason.ok_or(OptionError::Reason)?)),
             (_, None, None) if !operation.is_of_hold() => Ok(request),
             (_, None, None) => Err(OptionError::Id),
             (_, None, Some(_)) => Err(OptionError::IdOfTimeToLive),

@@ -37,6 +37,7 @@ pub(super) fn record(
         },
         limit: LimitRef::Key(&tally.limit_key),
         subject: subject(&tally.subject),
+        verdict: tally.refusal.as_ref(),
     });
     activity.record(Event { kind, error, limits: limit_events });
     activity.record_slow(took, || {

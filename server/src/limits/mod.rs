@@ -1,6 +1,8 @@
-//! Loads the limits of Envoy's service from files or from a management server.
+//! Loads the limits of Envoy's service from files or from a management server, and lists of
+//! subjects from files.
 
 pub mod config;
+pub mod lists;
 mod load;
 pub mod reload;
 mod stat_key;

@@ -63,7 +63,11 @@ impl From<String> for Mistake {
 pub(crate) enum Task {
     Serve(Box<Settings>),
     /// Check the limits in a directory. `None` if a management server sends the limits.
-    Check(Option<PathBuf>, SameDomain),
+    Check {
+        limits: Option<PathBuf>,
+        same_domain: SameDomain,
+        lists: Option<PathBuf>,
+    },
     #[cfg(feature = "top")]
     Top(Top),
     /// Do nothing, because the command is already executed.
@@ -119,7 +123,8 @@ fn check_limits(
     }
     let own = settings.xds.is_none().then_some(settings.directory);
     let same_domain = if merge_domains { SameDomain::Merge } else { settings.same_domain };
-    Ok(Task::Check(directory.or(own), same_domain))
+    let limits = directory.or(own);
+    Ok(Task::Check { limits, same_domain, lists: settings.lists })
 }
 
 fn init(path: &Path) -> Result<Task, Mistake> {
@@ -156,6 +161,8 @@ pub(crate) struct Settings {
     /// The directory of the limits. It is not used if a management server sends the limits.
     pub(crate) directory: PathBuf,
     pub(crate) same_domain: SameDomain,
+    /// The directory of lists that allow and deny.
+    pub(crate) lists: Option<PathBuf>,
     pub(crate) leases_all: bool,
     /// The management server; `None` if the limits are in a directory.
     pub(crate) xds: Option<XdsSettings>,
@@ -219,6 +226,7 @@ impl Settings {
         let is_xds = values.get("limits.source", choice(&[("files", false), ("xds", true)]))?;
         let directory = values.get("limits.directory", text())?;
         let same_domain = values.get("limits.merge_domains", switch())?;
+        let lists = values.get("limits.lists", values::file())?;
         let leases_all = values.get("limits.lease_all", switch())?;
         let answers = answers(values)?;
         let xds = xds::read(values)?;
@@ -231,6 +239,7 @@ impl Settings {
             page,
             directory: directory.into(),
             same_domain: if same_domain { SameDomain::Merge } else { SameDomain::Refuse },
+            lists,
             leases_all,
             xds: is_xds.then_some(xds),
             starts_without_limits,

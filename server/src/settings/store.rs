@@ -145,7 +145,9 @@ impl Store {
     /// configured memory equally.
     pub(crate) fn deny_cache(&self, stores: usize) -> Option<DenyCache> {
         let bytes = self.deny_cache_bytes;
-        (bytes > 0).then(|| DenyCache::new().max_bytes(bytes / stores))
+        // As in the cache of envoyproxy/ratelimit, a denial stays until it ends.
+        let cache = DenyCache::new().max_age(Duration::MAX);
+        (bytes > 0).then(|| cache.max_bytes(bytes / stores))
     }
 }
 

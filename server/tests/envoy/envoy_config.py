@@ -4,6 +4,7 @@ It is written as JSON by the standard library, because Envoy reads JSON as well 
 """
 
 FILTER = "envoy.filters.http.ratelimit"
+SLOT_END = "slot_end"
 TYPES = "type.googleapis.com/envoy.extensions"
 HEADER_TO_METADATA = f"{TYPES}.filters.http.header_to_metadata.v3.Config"
 RATE_LIMIT = f"{TYPES}.filters.http.ratelimit.v3.RateLimit"
@@ -152,7 +153,10 @@ def listener(version, name, timeout, deny):
     }
     if version >= RETRY_AFTER:
         limit["enable_retry_after_header"] = True
+    # A separate filter frees slots. Only the routes with slots enable it.
+    end = {"name": SLOT_END, "typed_config": limit, "disabled": True}
     filters = [
+        ("envoy.filters.http.header_mutation", id_as_header()),
         ("envoy.filters.http.set_metadata", limits_of_requests()),
         ("envoy.filters.http.header_to_metadata", numbers_of_headers()),
         (FILTER, limit),
@@ -163,7 +167,10 @@ def listener(version, name, timeout, deny):
     manager = {
         "@type": f"{TYPES}.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": name,
-        "http_filters": [{"name": name, "typed_config": config} for name, config in filters],
+        "http_filters": [
+            end,
+            *({"name": name, "typed_config": config} for name, config in filters),
+        ],
         "route_config": {
             "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes(version)}]
         },
@@ -201,8 +208,17 @@ def numbers_of_headers():
 def service_as_header():
     """Returns the header that contains the service in the response's metadata."""
     value = f"%DYNAMIC_METADATA({FILTER}:metadata:service_with_quota:name)%"
+    return header_mutation("x-service", value)
+
+
+def id_as_header():
+    """Returns the header with an id that the client cannot choose."""
+    return header_mutation("x-slot-id", "%UNIQUE_ID%")
+
+
+def header_mutation(name, value):
     append = {
-        "header": {"key": "x-service", "value": value},
+        "header": {"key": name, "value": value},
         "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
     }
     return {
@@ -377,4 +393,20 @@ def ours(version):
             domain="ours",
         )
         found.append(in_flight)
+        found += [
+            slots("/slots", "slots", "x-request-id"),
+            slots("/unique-slots", "unique_slots", "x-slot-id"),
+            slots("/short-lease", "short_lease", "x-request-id"),
+        ]
+    return found
+
+
+def slots(path, name, header):
+    """Returns a route whose requests take a slot until they end, and charge a policy of the user."""
+    id = {"request_headers": {"header_name": header, "descriptor_key": "id"}}
+    slot = [*generic("policy", name), id]
+    end = {"hits_addend": {"number": 1, "is_negative_hits": True}, "apply_on_stream_done": True}
+    found = route(path, asks(slot), asks(headers("user")), domain="ours")
+    ends = route(path, asks(slot, **end), domain="ours")["typed_per_filter_config"][FILTER]
+    found["typed_per_filter_config"][SLOT_END] = ends
     return found

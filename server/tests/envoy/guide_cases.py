@@ -4,6 +4,7 @@ import pathlib
 import re
 import tempfile
 import textwrap
+import unittest
 
 import envoy_config
 from cases import Cases
@@ -32,15 +33,18 @@ class Guide(Cases):
         text = re.sub(r"port_value: (\d+)", lambda found: f"port_value: {ports[found[1]]}", text)
         self.envoy = Envoy(self.programs.envoy, self.configured(text), folder.name)
         self.addCleanup(self.envoy.stop)
-        limits = str(REPOSITORY / "examples/server")
         self.server = Server(
-            self.programs.server, port, limits, folder.name, **self.variables()
+            self.programs.server, port, self.limits(), folder.name, **self.variables()
         )
         self.addCleanup(self.server.stop)
 
     def configured(self, text):
         """Returns the configuration of Envoy."""
         return text
+
+    def limits(self):
+        """Returns the folder with the limits of the server."""
+        return str(REPOSITORY / "examples/server")
 
     def variables(self):
         """Returns the variables of the server."""
@@ -86,6 +90,38 @@ class GuideWithTls(Guide):
         handshakes = {"protocol": "grpc", "outcome": "done"}
         counted = self.server.metric("tidegate_server_tls_handshakes_total", **handshakes)
         self.assertGreater(counted, 0)
+
+
+class GuideWithSlots(Guide):
+    """Tests the example with the filter, the route and the limits of the guide for slots."""
+
+    def setUp(self):
+        if self.programs.envoy_version < envoy_config.REFUNDS:
+            raise unittest.SkipTest("this Envoy cannot free slots")
+        super().setUp()
+
+    def configured(self, text):
+        filters = of_guide(r"http_filters:\n(  - name: .*?)  - name: envoy.filters.http.ratelimit #")
+        filter = "                  - name: envoy.filters.http.ratelimit\n"
+        self.assertEqual(text.count(filter), 1)
+        text = text.replace(filter, textwrap.indent(filters, " " * 16) + filter)
+        lines = of_guide(r"# Of the route, whose timeout is 60 s.\nrate_limits:\n(.*?)```")
+        limits = " " * 28 + "rate_limits:\n"
+        self.assertEqual(text.count(limits), 1)
+        return text.replace(limits, limits + textwrap.indent(lines, " " * 28))
+
+    def limits(self):
+        folder = pathlib.Path(self.folder, "limits")
+        folder.mkdir()
+        lines = of_guide(r"```yaml\n(domain: shop\ndescriptors:\n  - key: customer\n.*?)```")
+        (folder / "shop.yaml").write_text(lines)
+        return str(folder)
+
+    def test_the_guide(self):
+        customer = {"x-customer": "acme"}
+        wait_for("an answer of the service", lambda: self.get("/", customer).limit() is not None)
+        wait_for("a free slot", lambda: self.get("/", customer).remaining() == 9)
+        self.assertEqual(self.get("/", customer).limit(), "10")
 
 
 def of_guide(pattern):

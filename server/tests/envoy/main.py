@@ -20,9 +20,18 @@ import failure_cases
 import guide_cases
 import lookup_cases
 import our_cases
+import slot_cases
 import tls_cases
 
-MODULES = [example_cases, failure_cases, guide_cases, lookup_cases, our_cases, tls_cases]
+MODULES = [
+    example_cases,
+    failure_cases,
+    guide_cases,
+    lookup_cases,
+    our_cases,
+    slot_cases,
+    tls_cases,
+]
 
 # The number of concurrent cases. Each case runs an Envoy and a server.
 AT_A_TIME = 3

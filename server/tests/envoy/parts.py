@@ -83,6 +83,14 @@ def get(port, path, headers=None):
         return Response(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
 
 
+def post(port, path, body):
+    """Sends a value as JSON, and returns the status of the response."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
+    with contextlib.closing(connection):
+        connection.request("POST", path, json.dumps(body))
+        return connection.getresponse().status
+
+
 class Process:
     """A program whose output is kept in a file, and shown if the program ends unexpectedly."""
 
@@ -193,6 +201,8 @@ class Upstream:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
+        # A client can disconnect while its request is held.
+        self.server.handle_error = lambda *_: None
         self.port = self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 

@@ -137,7 +137,60 @@ fn errors_of_our_own_keys_point_at_the_word() {
         ),
         (
             "domain: d\ndescriptors:\n  - key: a\n    policy: concurrent 10 lease 30s",
-            "limits.yaml:4:13: invalid policy: only a hold takes slots (`concurrent`)",
+            "limits.yaml:4:13: invalid policy: a request takes slots (`concurrent`) under an id; they \
+             need `hold_id: true`, and a descriptor whose value is the id, such as `x-request-id`",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: concurrent 10 lease 30s, hold_id: false}]",
+            ":2:66: invalid policy: a request takes slots (`concurrent`) under an id",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: concurrent 10, hold_id: true}]",
+            ":2:45: invalid policy: there must be `lease` and a span of time, such as `lease 30s`",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, value: x, policy: concurrent 10 lease 30s, hold_id: true}]",
+            ":2:31: 'hold_id' cannot be combined with 'value': each request has its own id",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, value: '*', policy: concurrent 10 lease 30s, hold_id: true}]",
+            ":2:31: 'hold_id' cannot be combined with 'value'",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: gcra 1/s, hold_id: true}]",
+            ":2:51: 'hold_id' is only possible with a policy of slots (`concurrent`)",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day}, hold_id: true}]",
+            ":2:58: 'hold_id' is only possible with a 'policy'",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, hold_id: true}}]",
+            ":2:48: the key 'hold_id' has no effect here",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: concurrent 1 lease 1s, hold_id: true, refunds: true}]",
+            "'refunds' cannot be combined with slots (`concurrent`): the end of a request frees its slots",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: concurrent 1 lease 1s, hold_id: true, charge_afterwards: true}]",
+            "'charge_afterwards' cannot be combined with slots (`concurrent`): a request takes its slots",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: concurrent 1 lease 1s, hold_id: true, detailed_metric: true}]",
+            "'detailed_metric' cannot be combined with slots (`concurrent`): each id would have its own",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: concurrent 1 lease 1s, hold_id: true, value_to_metric: true}]",
+            "'value_to_metric' cannot be combined with slots (`concurrent`): each id would have its own",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: concurrent 1 lease 1s, hold_id: true, quota_mode: true}]",
+            "'quota_mode' cannot be combined with 'policy'",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: concurrent 1 lease 1s, hold_id: true, lease: true}]",
+            "the limit cannot be leased: slots are taken and freed in the store",
         ),
         (
             "domain: d\ndescriptors: [{key: a, policy: [a]}]",
@@ -178,6 +231,34 @@ fn errors_of_our_own_keys_point_at_the_word() {
         ),
         (
             "domain: d\ndescriptors: [{key: a, rate_limit: {period: 1m, unlimited: true}}]",
+            "should not specify rate limit unit when unlimited",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {period: 1m, calendar: in UTC}}]",
+            ":2:59: a limit has either 'period' or 'calendar', not both",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {calendar: in UTC}}]",
+            "'calendar' needs a unit: day, week, month or year",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, calendar: in UTC}}]",
+            ":2:59: invalid calendar: `hour` is not a unit of the calendar",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, calendar: in Paris}}]",
+            ":2:58: invalid calendar: `Paris` is not",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unit: week, calendar: in UTC}}]",
+            ":2:59: invalid calendar: ",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, calendar: in UTC shadow}}]",
+            ":2:58: invalid calendar: only `in`, `from`, `at` and `anchored` are possible",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, calendar: in UTC}}]",
             "should not specify rate limit unit when unlimited",
         ),
         (

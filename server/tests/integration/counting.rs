@@ -123,6 +123,30 @@ fn windows_are_those_of_the_clock() {
 }
 
 #[test]
+fn a_calendar_has_the_windows_of_a_time_zone() {
+    // The scene begins at 00:00:48 UTC on Monday, 2024-01-01.
+    for (unit, calendar, until_reset) in [
+        ("DAY", "in Asia/Tokyo at 05:00", 20 * 3_600 - 48),
+        ("WEEK", "from monday in UTC", 7 * 86_400 - 48),
+        ("MONTH", "in Asia/Tokyo", 30 * 86_400 + 15 * 3_600 - 48),
+        ("YEAR", "in America/New_York", 5 * 3_600 - 48),
+    ] {
+        let scene = Scene::new(&format!(
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {{unit: {unit}, \
+             requests_per_unit: 2, calendar: {calendar}}}\n"
+        ));
+        // The time until the reset is the same for a request without hits and a request with a hit.
+        assert_eq!(reset(&scene.status_of("d", hits(&[("a", "")], 0))), until_reset, "{unit}");
+        let passed: Vec<bool> = (0..3).map(|_| scene.passes("d", &[&[("a", "")]])).collect();
+        assert_eq!(passed, [true, true, false]);
+        let status = scene.status("d", &[("a", "")]);
+        assert_eq!((limit(&status), reset(&status)), (format!("2/{unit}"), until_reset));
+        scene.advance(until_reset.cast_unsigned());
+        assert!(scene.passes("d", &[&[("a", "")]]));
+    }
+}
+
+#[test]
 fn a_period_is_a_window_of_any_length() {
     let scene = Scene::new(
         "domain: d\ndescriptors:\n\

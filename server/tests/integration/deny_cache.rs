@@ -33,7 +33,7 @@ fn cached(behaviour: Behaviour, only_policies: bool) -> (Scene, Counting) {
     let store = MemoryStore::builder().clock(clock.clone()).build();
     let store = Arc::new(store.layer(Faults::new(vec![])));
     let decider = Decider::new(Arc::clone(&store) as Arc<dyn Store>, behaviour);
-    let cache = DenyCache::new().clock(clock.clone());
+    let cache = DenyCache::new().clock(clock.clone()).max_age(Duration::MAX);
     let decider = match only_policies {
         true => decider.with_deny_cache_for_policies(cache.max_age(Duration::from_secs(1))),
         false => decider.with_deny_cache(&cache),
@@ -123,7 +123,8 @@ fn limits_per_second_have_a_cache_of_their_store() {
     let (all, own): (Counting, Counting) = (store(), store());
     let decider = Decider::new(all.clone(), Behaviour::default());
     let decider = decider.with_per_second_store(own.clone());
-    let decider = decider.with_deny_cache(&DenyCache::new().clock(clock.clone()));
+    let decider =
+        decider.with_deny_cache(&DenyCache::new().clock(clock.clone()).max_age(Duration::MAX));
     decider.set_config(read(CONFIG).unwrap()).unwrap();
     let scene = Scene { decider, clock };
     assert_eq!([over(&scene, "second"), over(&scene, "second")], [(0, 0), (1, 0)]);

@@ -162,3 +162,24 @@ fn requests_are_read_in_either_style() {
     let error = read(&format!("{{{fields}}}")).unwrap_err();
     assert_eq!(error, "the request has 17 fields; it has at most 16");
 }
+
+#[tokio::test]
+async fn slots_are_taken_and_freed() {
+    let config =
+        "domain: d\ndescriptors: [{key: id, policy: concurrent 1 lease 1m, hold_id: true}]";
+    let address = start(Service::new(Scene::new(config).decider)).await;
+    let ask = async |id: &str, is_end: bool| {
+        let entries = json!([{"key": "id", "value": id}]);
+        let descriptors = json!([{"entries": entries, "isNegativeHits": is_end}]);
+        let body = json!({"domain": "d", "descriptors": descriptors}).to_string();
+        let (status, body) = call(address, "POST", "/json", &body).await;
+        (status, serde_json::from_str::<Value>(&body).unwrap()["statuses"][0].clone())
+    };
+    let limit = json!({"requestsPerUnit": 1});
+    assert_eq!(ask("a", false).await, (200, json!({"code": "OK", "currentLimit": limit})));
+    assert_eq!(ask("b", false).await, (429, json!({"code": "OVER_LIMIT", "currentLimit": limit})));
+    assert_eq!(ask("b", true).await, (200, json!({"code": "OK"})));
+    let freed = json!({"code": "OK", "currentLimit": limit, "limitRemaining": 1});
+    assert_eq!(ask("a", true).await, (200, freed));
+    assert_eq!(ask("b", false).await.0, 200);
+}

@@ -127,6 +127,31 @@ async fn without_the_store_the_server_decides_by_its_share() {
     let (_, activity) = get(server.page, "/activity").await;
     let activity: Value = serde_json::from_str(&activity).unwrap();
     assert_eq!(activity["on_store_error"], "share:1/3");
+
+    let mut client = Client::connect(server.json).await;
+    let mut send = async |route: &str, id: &str| {
+        let policy = "slots: concurrent 6 lease 1h";
+        let mut body = json!({"policy": policy, "subject": "a", "id": id});
+        if route != "/v1/cancel" {
+            body["ttl_ms"] = json!(3_600_000);
+        }
+        let json = "Content-Type: application/json\r\n";
+        let answer = client.call("POST", route, json, &body.to_string()).await;
+        let fields: Value = serde_json::from_str(&answer.body).unwrap();
+        assert_eq!(fields["degraded"], "fell-back", "{route}: {}", answer.body);
+        assert_eq!(fields["limit"], 2);
+        (answer.status, fields["remaining"].as_u64().unwrap())
+    };
+    for (route, id, expected) in [
+        ("/v1/hold", "1", (200, 1)),
+        ("/v1/hold", "2", (200, 0)),
+        ("/v1/hold", "3", (429, 0)),
+        ("/v1/extend", "1", (200, 0)),
+        ("/v1/cancel", "1", (200, 1)),
+        ("/v1/hold", "3", (200, 0)),
+    ] {
+        assert_eq!(send(route, id).await, expected, "{route} {id}");
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod http;
 mod json;
 mod layers;
 mod leases;
+mod lists;
 mod operation;
 mod page;
 mod policies;
@@ -31,6 +32,7 @@ mod reload;
 mod resp;
 mod scene;
 mod settings;
+mod slots;
 mod stats;
 #[cfg(feature = "tls")]
 mod tls;

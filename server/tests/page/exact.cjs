@@ -26,10 +26,15 @@ const FULL = {
   refused_subjects: {
     are_shown: false, refusals: 1234,
     top: [
-      { limit: "d.a", subject: null, tenant: null, at_least: 12, at_most: 3456 },
-      { limit: "d.b", subject: "", tenant: "t", at_least: 8, at_most: 8 },
+      { limit: "d.a", subject: null, tenant: null, at_least: 12, at_most: 3456, blocked_until_ms: ago(-90), block_level: 2 },
+      { limit: "d.b", subject: "", tenant: "t", at_least: 8, at_most: 8, blocked_until_ms: null, block_level: 0 },
     ],
   },
+  bans: [
+    { at_ms: ago(15), protocol: "v1", limit: "d.a", subject: "s", tenant: null, until_ms: null, reason: null },
+    { at_ms: ago(17), protocol: "resp", limit: "d.b", subject: null, tenant: null, until_ms: ago(-70), reason: "why" },
+    { at_ms: ago(18), protocol: "v1", limit: "d.b", subject: null, tenant: null, until_ms: ago(2), reason: "old" },
+  ],
   slow_calls: [
     { at_ms: ago(119), took_us: 2_345_678, protocol: "v1", calls: 3, limit: "d.a", other_limits: 2, outcome: "refused", subject: "s", tenant: null },
     { at_ms: ago(120), took_us: 5_432, protocol: "resp", calls: 1, limit: null, other_limits: 0, outcome: "timeout", subject: null, tenant: null },
@@ -50,7 +55,7 @@ const FULL = {
 };
 
 const EMPTY = {
-  ...FULL, problems: [], limits: [], slow_calls: [], errors: [], stores: FULL.stores.slice(2), on_store_error: "deny",
+  ...FULL, problems: [], limits: [], slow_calls: [], bans: [], errors: [], stores: FULL.stores.slice(2), on_store_error: "deny",
   other_limits: { count: 0, admitted_per_second: 0, refused_per_second: 0, shadow_per_second: 0 },
   refused_subjects: { are_shown: true, refusals: 1, top: [] },
   configuration: { loads: 0, in_force: null, refused: null },
@@ -84,7 +89,14 @@ async function exact(browser, origin, eventually) {
   const lines = await page.locator("#limits tbody tr").first().locator("path").evaluateAll((all) => all.map((path) => [path.getAttribute("class"), path.getAttribute("d")]));
   assert.deepEqual(lines, [["admitted", "M58.5 19.0L59.5 1.0"], ["refused", "M58.5 10.0L59.5 19.0"]]);
   assert.equal(await text("limits-other"), "Others: 4.4 admitted, 5.5 refused, 6.6 in shadow per second.");
-  assert.deepEqual(await rows("subjects"), [["hidden", "d.a", "12 – 3,456"], ["(empty); tenant t", "d.b", "8"]]);
+  assert.deepEqual(await rows("subjects"), [
+    ["hidden", "d.a", "for 90 s; level 2", "12 – 3,456"], ["(empty); tenant t", "d.b", "none", "8"],
+  ]);
+  assert.deepEqual(await rows("bans"), [
+    ["s", "d.a", "15 s ago; v1", "unbanned", "–"],
+    ["hidden", "d.b", "17 s ago; resp", "for 70 s", "why"],
+    ["hidden", "d.b", "18 s ago; v1", "over", "old"],
+  ]);
   assert.equal(await text("subjects-note"), "1,234 refusals in this and the previous minute. Two numbers are the bounds of a count. " +
     "Subjects are hidden; page.subjects = true in the settings file shows them.");
   assert.deepEqual(await rows("stores"), [

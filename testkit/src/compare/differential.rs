@@ -228,6 +228,7 @@ macro_rules! differential {
                 token_buckets_decide_as_in_the_core: Run::One(Kind::TokenBucket),
                 interval_buckets_decide_as_in_the_core: Run::One(Kind::IntervalBucket),
                 gcra_decides_as_in_the_core: Run::One(Kind::Gcra),
+                quotas_decide_as_in_the_core: Run::One(Kind::Quota),
                 several_charges_decide_as_in_the_core: Run::Several,
                 batches_decide_as_in_the_core: Run::Batches,
                 changed_policies_decide_as_in_the_core: Run::Changed,

@@ -186,9 +186,16 @@ pub struct HoldCall<'s> {
     caller: u8,
 }
 
-/// The last place in a queue that each caller of a scenario got.
-#[derive(Debug, Clone, Default)]
+/// The last place in a queue that each caller of a scenario got. The last caller begins with a
+/// place that it did not get.
+#[derive(Debug, Clone)]
 pub struct Places([u64; 6]);
+
+impl Default for Places {
+    fn default() -> Self {
+        Self([0, 0, 0, 0, 0, 1])
+    }
+}
 
 impl Places {
     /// Returns the operation of a call, with the last place of its caller.

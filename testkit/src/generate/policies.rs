@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tidegate_core::civil::{Weekday, date, time};
 use tidegate_core::{
-    Algorithm, Concurrent, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket,
+    Algorithm, Block, Concurrent, FixedWindow, Policy, PolicyError, Quota, SlidingCounter,
+    SlidingLog, TokenBucket,
 };
 
 /// The kinds of algorithms. A token bucket that refills by intervals has its own kind.
@@ -19,20 +21,22 @@ pub enum Kind {
     TokenBucket,
     IntervalBucket,
     Gcra,
+    Quota,
 }
 
 impl Kind {
     /// All kinds of algorithms.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::FixedWindow,
         Self::SlidingLog,
         Self::SlidingCounter,
         Self::TokenBucket,
         Self::IntervalBucket,
         Self::Gcra,
+        Self::Quota,
     ];
 
-    /// Returns a strategy for any kind of algorithm.
+    /// Returns a strategy for any kind in [`ALL`](Self::ALL).
     pub fn any() -> impl Strategy<Value = Self> {
         prop::sample::select(&Self::ALL[..])
     }
@@ -48,7 +52,7 @@ struct Numbers {
 }
 
 /// Returns a strategy for a policy with this kind of algorithm and this name. One in four policies
-/// blocks after a denial, and one in eight is a shadow.
+/// blocks after a denial, and one in eight is a shadow. Half of the blocks grow with each offense.
 pub fn policy(kind: Kind, name: &'static str) -> impl Strategy<Value = Policy> {
     (algorithm(kind), block(), prop::bool::weighted(0.125))
         .prop_map(move |(algorithm, block, shadow)| finish(name, algorithm, block, shadow))
@@ -86,12 +90,15 @@ pub fn several_policies() -> impl Strategy<Value = Vec<Policy>> {
 }
 
 /// Returns a strategy for two to four policies with the same name and random limits. Some of these
-/// policies also have another algorithm or window.
+/// policies also have another algorithm or window, and some block after a denial.
 pub fn related_policies(kind: Kind, name: &'static str) -> impl Strategy<Value = Vec<Policy>> {
-    let one = (numbers(), variant());
+    let one = (numbers(), variant(), block());
     let related = (one, prop::collection::vec(change(), 1..4));
-    related.prop_filter_map("not within the bounds", move |((first, variant), changes)| {
-        let mut policies = vec![Policy::new(name, build(kind, first, variant)?).ok()?];
+    related.prop_filter_map("not within the bounds", move |((first, variant, block), changes)| {
+        let policy = |algorithm, block| {
+            Policy::new(name, algorithm).and_then(|policy| with_block(policy, block)).ok()
+        };
+        let mut policies = vec![policy(build(kind, first, variant)?, block)?];
         for change in changes {
             let numbers = Numbers {
                 limit: change.limit,
@@ -99,7 +106,7 @@ pub fn related_policies(kind: Kind, name: &'static str) -> impl Strategy<Value =
                 span: change.span.unwrap_or(first.span),
             };
             let algorithm = build(change.kind.unwrap_or(kind), numbers, variant)?;
-            policies.push(Policy::new(name, algorithm).ok()?);
+            policies.push(policy(algorithm, change.block)?);
         }
         Some(policies)
     })
@@ -111,6 +118,7 @@ struct Change {
     count: Option<u64>,
     span: Option<u64>,
     kind: Option<Kind>,
+    block: Option<Block>,
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -120,25 +128,54 @@ fn change() -> impl Strategy<Value = Change> {
         prop::option::weighted(0.5, 1..9_u64),
         rarely((1..13_u64).boxed()),
         prop::option::weighted(0.2, Kind::any()),
+        block(),
     )
-        .prop_map(|(limit, count, span, kind)| Change { limit, count, span, kind })
+        .prop_map(|(limit, count, span, kind, block)| Change {
+            limit,
+            count,
+            span,
+            kind,
+            block,
+        })
 }
 
-fn finish(name: &str, algorithm: Algorithm, block: Option<u64>, shadow: bool) -> Policy {
+fn finish(name: &str, algorithm: Algorithm, block: Option<Block>, shadow: bool) -> Policy {
     let policy = Policy::new(name, algorithm)
-        .and_then(|policy| match block {
-            Some(micros) => policy.block_for(Duration::from_micros(micros)),
-            None => Ok(policy),
-        })
+        .and_then(|policy| with_block(policy, block))
         .unwrap_or_else(|error| unreachable!("the generated policy is within the bounds: {error}"));
     if shadow { policy.shadow() } else { policy }
 }
 
-fn block() -> impl Strategy<Value = Option<u64>> {
-    prop::option::weighted(
-        0.25,
-        prop_oneof![4 => 1..20_u64, 1 => Just(60 * 86_400_000_000), 1 => Just(1_u64 << 51)],
-    )
+fn with_block(policy: Policy, block: Option<Block>) -> Result<Policy, PolicyError> {
+    match block {
+        Some(block) => policy.block_with(block),
+        None => Ok(policy),
+    }
+}
+
+/// Returns a strategy for an optional block. It is boxed, because a test has several of these large
+/// strategies on its stack.
+fn block() -> BoxedStrategy<Option<Block>> {
+    const MAX: u64 = 1 << 51;
+    let any_span = prop_oneof![4 => 1..20_u64, 1 => Just(60 * 86_400_000_000), 1 => Just(MAX)];
+    let more = prop_oneof![8 => 1..60_u64, 1 => Just(MAX)];
+    let factor = prop_oneof![8 => 2..5_u32, 1 => Just(Block::MAX_FACTOR)];
+    let forget = prop_oneof![8 => 1..60_u64, 1 => Just(MAX)];
+    let growth = prop::option::weighted(0.5, (factor, more, forget));
+    let block = (any_span, growth, prop::bool::weighted(0.25));
+    let block = block.prop_map(|(span, growth, restarts)| {
+        let micros = Duration::from_micros;
+        let block = match growth {
+            Some((factor, more, forget)) if span < MAX => Block::new(micros(span)).growing(
+                factor,
+                micros(MAX.min(span + more)),
+                micros(forget),
+            ),
+            _ => Block::new(micros(span)),
+        };
+        if restarts { block.restarting() } else { block }
+    });
+    prop::option::weighted(0.25, block).boxed()
 }
 
 fn algorithm(kind: Kind) -> impl Strategy<Value = Algorithm> {
@@ -214,5 +251,33 @@ fn build(kind: Kind, numbers: Numbers, (start, grains): (u8, u64)) -> Option<Alg
         Kind::TokenBucket => TokenBucket::new(count, window).burst(limit).into(),
         Kind::IntervalBucket => TokenBucket::new(count, window).burst(limit).by_interval().into(),
         Kind::Gcra => TokenBucket::gcra(count, window).burst(limit).into(),
+        Kind::Quota => quota(limit, start, grains, count, span).into(),
     })
+}
+
+/// Builds a quota. `unit` selects the unit, and the other numbers select the zone, the time of day
+/// and the anchor.
+fn quota(limit: u64, start: u8, unit: u64, zone: u64, span: u64) -> Quota {
+    const ZONES: [&str; 7] = [
+        "UTC",
+        "Europe/Amsterdam",
+        "Africa/Cairo",
+        "Asia/Kathmandu",
+        "Pacific/Apia",
+        "America/Havana",
+        "Australia/Lord_Howe",
+    ];
+    let zone = ZONES[usize::try_from(zone % 7).unwrap_or(0)];
+    let day = i8::try_from(1 + span % 31).unwrap_or(1);
+    let quota = match unit {
+        0 | 1 => Quota::per_day(limit, zone),
+        2 | 3 => Quota::per_month(limit, zone),
+        4 => Quota::per_year(limit, zone),
+        _ => Quota::per_week(limit, Weekday::Sunday, zone),
+    };
+    match start {
+        1 => quota.at(time(i8::try_from(span % 24).unwrap_or(0), 30, 0, 0)),
+        2 if (2..=4).contains(&unit) => quota.anchored(date(2024, 1, day).at(9, 0, 0, 0)),
+        _ => quota,
+    }
 }

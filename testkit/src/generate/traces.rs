@@ -367,13 +367,17 @@ impl<'s> Trace<'s> {
     }
 
     fn window(&self) -> u64 {
-        use tidegate_core::Algorithm::{FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
+        use tidegate_core::Algorithm::{
+            FixedWindow, Quota, SlidingCounter, SlidingLog, TokenBucket,
+        };
         let first = self.scenario.policies.first().map(Policy::algorithm);
         let window = match first {
             Some(FixedWindow(spec)) => spec.window(),
             Some(SlidingLog(spec)) => spec.granularity().unwrap_or(spec.window()),
             Some(SlidingCounter(spec)) => spec.window(),
             Some(TokenBucket(spec)) => spec.period(),
+            // Windows begin at full hours, and at quarters of an hour in a few zones.
+            Some(Quota(_)) => Duration::from_secs(6 * 3_600 + 15 * 60),
             _ => Duration::from_secs(1),
         };
         u64::try_from(window.as_micros()).unwrap_or(1).max(1)

@@ -9,7 +9,7 @@ use tidegate_core::{Algorithm, Call, Charge, ErrorKind, Operation, Outcome, Poli
 use super::record::Record;
 use super::reply::{Reply, ReplyVerdict};
 use super::rules::{self, Past, Take, rules_of};
-use super::{Key, concurrent, rules::micros};
+use super::{Key, concurrent};
 
 /// The records of the states that a call uses, by key. A key without a state has the record `None`.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +17,8 @@ pub(super) struct Ledger {
     pub(super) records: BTreeMap<Key, Option<Record>>,
     /// The keys of slots for which another call waits that goes first.
     pub(super) behind: BTreeSet<Key>,
+    /// The time until the first hold on the slots of a key lapses.
+    pub(super) earliest_lapses: BTreeMap<Key, Duration>,
 }
 
 impl Deref for Ledger {
@@ -35,7 +37,7 @@ impl DerefMut for Ledger {
 
 impl Ledger {
     pub(super) fn with_record(key: Key, record: Option<Record>) -> Self {
-        Self { records: BTreeMap::from([(key, record)]), behind: BTreeSet::new() }
+        Self { records: BTreeMap::from([(key, record)]), ..Self::default() }
     }
 
     pub(super) fn into_records(self) -> BTreeMap<Key, Option<Record>> {
@@ -53,6 +55,7 @@ pub(super) fn key_of(charge: &Charge<'_>) -> Key {
         SlidingLog(spec) => format!("log {:?} {:?}", spec.window(), spec.granularity()),
         SlidingCounter(spec) => format!("counter {:?}", spec.window()),
         Algorithm::Concurrent(_) => "slots".to_owned(),
+        Algorithm::Quota(spec) => format!("quota {:?}", spec.unit()),
         TokenBucket(spec) if spec.is_by_interval() => format!("by interval {:?}", spec.period()),
         _ => "bucket".to_owned(),
     };
@@ -117,7 +120,7 @@ pub(super) fn execute_valid(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> R
             let until = block_ends(span, now).unwrap_or(0);
             for charge in &charges {
                 let mut record = record_of(ledger, charge);
-                record.blocked_until = until;
+                record.block = record.block.ending_at(until, charge.policy, now);
                 keep(ledger, charge, record);
             }
             look(ledger, &charges, now)
@@ -125,8 +128,9 @@ pub(super) fn execute_valid(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> R
         Operation::BlockAtLeast { span } => {
             for charge in &charges {
                 let mut record = record_of(ledger, charge);
-                let until = block_ends(span, now).unwrap_or(0);
-                record.blocked_until = record.blocked_until.max(until);
+                if let Some(until) = block_ends(span, now).filter(|&end| end > record.block.until) {
+                    record.block = record.block.ending_at(until, charge.policy, now);
+                }
                 keep(ledger, charge, record);
             }
             look(ledger, &charges, now)
@@ -263,7 +267,7 @@ fn opinion(
             && rules.can_book(&past, cost, now)
     };
     let outcome = match wait {
-        _ if now < record.blocked_until => Outcome::Blocked,
+        _ if now < record.block.until => Outcome::Blocked,
         Some(0) => Outcome::Allowed,
         Some(wait) if bookable(wait) => Outcome::Allowed,
         _ => Outcome::Denied,
@@ -287,7 +291,7 @@ fn acquire(
         // The new record of a key depends on the record before the call and on the sum of the costs
         // for the key. So two charges with the same key write the same new record.
         let mut record = record_of(&before, charge);
-        match (opinion.outcome, charge.policy.block_duration()) {
+        match (opinion.outcome, charge.policy.block()) {
             _ if opinion.cost == 0 => continue,
             (Outcome::Allowed, _) if charge.is_check_only => continue,
             (Outcome::Allowed, _) if allowed => {
@@ -295,8 +299,11 @@ fn acquire(
                 let past = rules_of(charge).take(&past, opinion.cost, now);
                 record = record.with_past(charge, past);
             }
-            (Outcome::Denied, Some(span)) if opinion.wait.is_some() => {
-                record.blocked_until = now + micros(span);
+            (Outcome::Denied, Some(_)) if opinion.wait.is_some() => {
+                record.block = record.block.after_denial(charge.policy, now);
+            }
+            (Outcome::Blocked, Some(_)) if opinion.wait.is_some() => {
+                record.block = record.block.after_refusal(charge.policy, now);
             }
             _ => continue,
         }
@@ -438,7 +445,7 @@ fn report(
         let record = record_of(ledger, charge);
         let (rules, past) = (rules_of(charge), record.past_under(charge, now));
         let (policy, limit) = (charge.policy, charge.policy.limit());
-        let blocked = record.blocked_until.saturating_sub(now);
+        let blocked = record.block.until.saturating_sub(now);
         // A state recovers at the time that the policy of its last write determines, even if
         // another policy now reads the state.
         let ends_after = match past {
@@ -459,10 +466,15 @@ fn report(
                     wait.map(|wait| Duration::from_micros(wait.min(ends_after).max(blocked)))
                 }
             },
+            earliest_lapse: match (opinion.outcome, opinion.wait) {
+                (Outcome::Allowed, _) | (_, None | Some(0)) => None,
+                _ => ledger.earliest_lapses.get(&key_of(charge)).copied(),
+            },
             reset_after: Duration::from_micros(
-                rules.recovers_at(&past).saturating_sub(now).min(ends_after).max(blocked),
+                rules.resets_at(&past, now).saturating_sub(now).min(ends_after).max(blocked),
             ),
             blocked_for: Duration::from_micros(blocked),
+            block_level: record.block.level(now),
         }
     };
     let verdicts: Vec<_> = charges.iter().zip(opinions).map(verdict).collect();

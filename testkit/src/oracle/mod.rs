@@ -14,12 +14,14 @@
 //! | `fixed_window`, `sliding_log`, `sliding_counter`, `bucket`, `interval_bucket`, `concurrent` | the rules of each algorithm, and the past that it keeps |
 //! | `rules` | the trait that each algorithm implements, and the searches |
 //! | `record` | the record of one key: past charges, block, and policy of the last write |
+//! | `block` | the block of a subject, and its offenses |
 //! | `ledger` | the execution of a whole call, with several charges, blocks and shadows |
 //! | `holds` | holds and their settlements, by id |
 //! | `queues` | the calls that wait for slots |
 //! | `refunds` | refunds that have possibly refunded a hold |
 //! | `reply` | a form of an answer that can be compared |
 
+mod block;
 mod bucket;
 mod concurrent;
 mod fixed_window;
@@ -27,6 +29,7 @@ mod holds;
 mod interval_bucket;
 mod ledger;
 mod queues;
+mod quota;
 mod record;
 mod refunds;
 mod reply;
@@ -35,6 +38,7 @@ mod sliding_counter;
 mod sliding_log;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tidegate_core::{Algorithm, Call, Charge, Decision, Error, Operation, Timestamp};
 
@@ -178,7 +182,8 @@ impl Oracle {
             _ => 0,
         };
         let behind = self.queues.behind(call, place, now);
-        let mut ledgers = vec![Ledger { behind, ..Ledger::default() }];
+        let earliest_lapses = self.earliest_lapses(call, now);
+        let mut ledgers = vec![Ledger { behind, earliest_lapses, ..Ledger::default() }];
         for charge in call.charges.iter() {
             let key = ledger::key_of(&charge);
             if ledgers.iter().any(|ledger| ledger.contains_key(&key)) {
@@ -235,6 +240,21 @@ impl Oracle {
                 Future { reply: reply.with_place(place), ledger, hold, refunds, queues }
             })
             .collect()
+    }
+
+    /// Returns the time until the first hold on the slots of each key lapses. A reservation that
+    /// may wait reports no lapses.
+    fn earliest_lapses(&self, call: &Call<'_>, now: u64) -> BTreeMap<Key, Duration> {
+        let is_reservation =
+            matches!(call.operation, Operation::Reserve { max_wait } if !max_wait.is_zero());
+        let slots = call.charges.iter().filter(|charge| charge.policy.is_concurrent());
+        let earliest = |charge: Charge<'_>| {
+            let key = ledger::key_of(&charge);
+            let open = self.holds.values().filter(|hold| hold.is_open_on(&key));
+            let lapse = open.filter_map(|hold| Some(hold.lapses_at()?.0)).min()?;
+            Some((key, Duration::from_micros(lapse - now)))
+        };
+        slots.filter_map(earliest).filter(|_| !is_reservation).collect()
     }
 
     /// Returns the unspent part of the holds on the state of each charge of a peek. Returns an

@@ -26,12 +26,14 @@ impl Queues {
     }
 
     /// Returns the keys on which another waiting call goes before `call`, which has the place
-    /// `place`, or 0 for none.
+    /// `place`, or 0 for none. A call whose place has ended or never existed goes after all others.
     pub(super) fn behind(&self, call: &Call<'_>, place: u64, now: u64) -> BTreeSet<Key> {
-        let own = if place > 0 { place } else { u64::MAX };
         let is_behind = |key: &Key| {
-            self.queue(key)
-                .any(|(place, waiter)| place < own && waiter.lacks_slots && now < waiter.ends_at)
+            let waiting: Vec<_> =
+                self.queue(key).filter(|(_, waiter)| now < waiter.ends_at).collect();
+            let has_place = waiting.iter().any(|(number, _)| *number == place);
+            let is_first = |number: u64| number < place || !has_place;
+            waiting.iter().any(|(number, waiter)| waiter.lacks_slots && is_first(*number))
         };
         call.charges.iter().map(|charge| ledger::key_of(&charge)).filter(is_behind).collect()
     }

@@ -2,6 +2,7 @@
 
 use tidegate_core::{Charge, Policy};
 
+use super::block::Block;
 use super::bucket::Bucket;
 use super::rules::{Past, Rules, rules_of};
 
@@ -9,14 +10,15 @@ use super::rules::{Past, Rules, rules_of};
 pub(super) struct Record {
     pub(super) policy: Policy,
     pub(super) past: Past,
-    pub(super) blocked_until: u64,
+    pub(super) block: Block,
     /// The time at which the past charges have recovered, under the policy of the last write.
     pub(super) recovers_at: u64,
 }
 
 impl Record {
     pub(super) fn new(policy: &Policy) -> Self {
-        Self { policy: policy.clone(), past: Past::Nothing, blocked_until: 0, recovers_at: 0 }
+        let block = Block::default();
+        Self { policy: policy.clone(), past: Past::Nothing, block, recovers_at: 0 }
     }
 
     /// Returns the past charges, converted to the policy of `charge`. Returns [`Past::Nothing`] if
@@ -43,32 +45,27 @@ impl Record {
             policy: charge.policy.clone(),
             recovers_at: rules.recovers_at(&past),
             past,
-            blocked_until: self.blocked_until,
+            block: self.block,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.past == Past::Nothing && self.blocked_until == 0
+        self.past == Past::Nothing && self.block == Block::default()
     }
 
     /// Returns the records that are possible after the store's clock has shown `now`. The store may
-    /// have dropped past charges that have recovered, and a block that is over.
+    /// have dropped past charges that have recovered, a block that is over, and offenses that are
+    /// forgotten.
     pub(super) fn possibly_forgotten(&self, now: u64) -> Vec<Option<Self>> {
         let mut forgotten = vec![self.clone()];
         if self.recovers_at <= now {
             let past = Past::Nothing;
             forgotten.push(Self { past, recovers_at: 0, ..self.clone() });
         }
-        if self.blocked_until <= now {
-            let unblocked: Vec<_> = forgotten
-                .iter()
-                .map(|record| Self { blocked_until: 0, ..record.clone() })
-                .collect();
-            forgotten.extend(unblocked);
-        }
-        forgotten
-            .into_iter()
-            .map(|record| Some(record).filter(|record| !record.is_empty()))
-            .collect()
+        let blocks = self.block.possibly_forgotten(now);
+        let records = forgotten
+            .iter()
+            .flat_map(|record| blocks.iter().map(|&block| Self { block, ..record.clone() }));
+        records.map(|record| Some(record).filter(|record| !record.is_empty())).collect()
     }
 }

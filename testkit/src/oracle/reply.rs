@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tidegate_core::{Decision, Error, ErrorKind, Outcome, Place, Verdict};
+use tidegate_core::{Decision, EarliestLapse, Error, ErrorKind, Outcome, Place, Verdict};
 
 use crate::show;
 
@@ -39,8 +39,10 @@ pub(super) struct ReplyVerdict {
     pub(super) limit: u64,
     pub(super) remaining: u64,
     pub(super) retry_after: Option<Duration>,
+    pub(super) earliest_lapse: Option<Duration>,
     pub(super) reset_after: Duration,
     pub(super) blocked_for: Duration,
+    pub(super) block_level: u32,
 }
 
 impl Reply {
@@ -162,7 +164,7 @@ impl Reply {
 }
 
 impl ReplyVerdict {
-    fn fields(&self) -> [(&'static str, String); 7] {
+    fn fields(&self) -> [(&'static str, String); 9] {
         let retry_after = match self.retry_after {
             Some(wait) => format!("{wait:?}"),
             None => "never".to_owned(),
@@ -172,8 +174,10 @@ impl ReplyVerdict {
             ("limit", self.limit.to_string()),
             ("remaining", self.remaining.to_string()),
             ("retry_after", retry_after),
+            ("earliest_lapse", format!("{:?}", self.earliest_lapse)),
             ("reset_after", format!("{:?}", self.reset_after)),
             ("blocked_for", format!("{:?}", self.blocked_for)),
+            ("block_level", self.block_level.to_string()),
             ("shadow", self.shadow.to_string()),
         ]
     }
@@ -222,8 +226,10 @@ impl From<&Verdict> for ReplyVerdict {
             limit: verdict.limit(),
             remaining: verdict.remaining(),
             retry_after: verdict.retry_after(),
+            earliest_lapse: verdict.earliest_lapse().map(EarliestLapse::after),
             reset_after: verdict.reset_after(),
             blocked_for: verdict.blocked_for(),
+            block_level: verdict.block_level().into(),
         }
     }
 }

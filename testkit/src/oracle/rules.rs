@@ -5,13 +5,18 @@ use std::fmt;
 
 use tidegate_core::{Algorithm, Charge};
 
-use super::{bucket, concurrent, fixed_window, interval_bucket, sliding_counter, sliding_log};
+use super::{
+    bucket, concurrent, fixed_window, interval_bucket, quota, sliding_counter, sliding_log,
+};
 
 /// The maximum cost that a state can count.
 pub(super) const MAX_COUNT: u64 = 1 << 52;
 
 /// The maximum time in which a debt is repaid, in microseconds.
 pub(super) const MAX_REPAY_TIME: u64 = 1 << 51;
+
+/// The longest wait that a verdict can state, in microseconds.
+const MAX_WAIT: u64 = (1 << 63) - 1;
 
 /// The past of a state: the charges that still affect decisions, in the form that the algorithm
 /// needs.
@@ -25,6 +30,7 @@ pub(super) enum Past {
     Bucket(bucket::Past),
     IntervalBucket(interval_bucket::Past),
     Concurrent(concurrent::Past),
+    Quota(quota::Past),
 }
 
 /// The rules of an algorithm, with the settings of one policy.
@@ -56,6 +62,12 @@ pub(super) trait Rules: fmt::Debug {
     /// Returns the first time at which the charges in `past` have no effect on decisions any more.
     fn recovers_at(&self, past: &Past) -> u64;
 
+    /// Returns the end of the current window of a quota. For every other algorithm, returns the
+    /// same time as [`recovers_at`](Self::recovers_at).
+    fn resets_at(&self, past: &Past, _now: u64) -> u64 {
+        self.recovers_at(past)
+    }
+
     /// Returns `true` if a reservation of `cost` is possible: the algorithm is a bucket, and can
     /// store its debt exactly after the charge of `cost`.
     fn can_book(&self, past: &Past, cost: u64, now: u64) -> bool {
@@ -81,6 +93,7 @@ pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
             Box::new(interval_bucket::IntervalBucket::new(spec))
         }
         Algorithm::Concurrent(spec) => Box::new(concurrent::Slots::new(spec)),
+        Algorithm::Quota(spec) => Box::new(quota::Calendar::new(spec)),
         algorithm => Box::new(bucket::Bucket::new(algorithm, tick)),
     }
 }
@@ -99,8 +112,7 @@ pub(super) fn wait(rules: &dyn Rules, past: &Past, limit: u64, cost: u64, now: u
     }
     let latest = rules.recovers_at(past).max(now);
     let wait = first(now, latest, |time| rules.fits(past, cost, time)) - now;
-    // A wait of `u64::MAX` means that the cost does not fit before the last representable time.
-    Some(wait).filter(|&wait| wait < u64::MAX)
+    Some(wait.min(MAX_WAIT))
 }
 
 /// Returns the first number in `from..=to` for which a condition is true. The condition must be

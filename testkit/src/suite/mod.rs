@@ -83,6 +83,7 @@
 //! | 7 calls with several charges | B04, B05, `several_charges_are_decided_as_by_the_oracle` |
 //! | 8 changes of policies | B53, B60, `a_block_survives_a_changed_limit`, `a_lowered_rate_counts_from_the_next_charge` |
 //! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
+//! | blocks that grow or restart | the eight properties in `blocks`, and every trace |
 //! | charge, acquire up to and check-only charges | the nine properties in `parts`, and every trace |
 //! | a hold is settled once, and refunds at most its unspent part | the properties in `holds` and `hold_scenarios`; skipped if the store supports no ids |
 //! | a call with an id is executed once | the properties that begin with `an_id_`; skipped if the store supports no ids |
@@ -93,6 +94,7 @@
     reason = "a property that does not hold panics, because tests fail by panicking"
 )]
 
+mod blocks;
 mod charging;
 mod concurrent;
 mod contract;
@@ -221,6 +223,15 @@ macro_rules! __each_property {
             operations::a_refusal_blocks_and_the_block_is_not_extended,
             operations::a_penalty_is_all_that_a_denial_writes,
             operations::a_shadow_reports_and_never_refuses,
+            blocks::a_block_grows_with_each_offense,
+            blocks::the_end_of_a_block_restores_no_budget,
+            blocks::offenses_are_forgotten_together,
+            blocks::a_refusal_restarts_the_block_of_a_policy_with_restart,
+            blocks::an_unblock_forgets_the_offenses,
+            blocks::only_a_denial_by_the_policy_is_an_offense,
+            blocks::offenses_survive_a_changed_block,
+            blocks::holds_keep_the_offenses,
+            blocks::offenses_outlive_the_last_hold,
             operations::b53_b54_a_changed_limit_keeps_what_was_used,
             operations::b60_another_window_or_algorithm_has_a_state_of_its_own,
             operations::b61_policies_without_a_name_share_states_only_if_equal,
@@ -300,6 +311,8 @@ macro_rules! __each_property {
             traces::interval_bucket_under_a_jumping_clock,
             traces::gcra_decides_as_the_oracle,
             traces::gcra_under_a_jumping_clock,
+            traces::quota_decides_as_the_oracle,
+            traces::quota_under_a_jumping_clock,
             traces::several_charges_are_decided_as_by_the_oracle,
             traces::several_charges_under_a_jumping_clock,
             traces::b53_changed_policies_are_decided_as_by_the_oracle,

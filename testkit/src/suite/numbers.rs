@@ -102,6 +102,18 @@ pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
             }
         });
     }
+    // Under the slow policy, the debt of the fast one would last longer than 2^63 µs. The state
+    // still ends when the fast policy would have refilled its bucket.
+    for algorithm in ["by-interval", ""] {
+        case(fixture, async |harness| {
+            let [fast, slow] = ["20481/10241us", "1/10241us"]
+                .map(|rate| policy(&format!("p: token-bucket {rate} burst 1 {algorithm}")));
+            let reset = harness.does(Operation::Charge, &fast, MAX).await.reset_after();
+            let denied = harness.refused(&slow, 1).await;
+            check_eq!(denied.verdicts()[0].reset_after(), reset, "{slow}");
+            check_eq!(denied.retry_after(), Some(reset), "{slow}");
+        });
+    }
 }
 
 /// Without defect B34, a block of 60 days lasts exactly 60 days.

@@ -46,6 +46,7 @@ kinds! {
     token_bucket_decides_as_the_oracle, token_bucket_under_a_jumping_clock: TokenBucket;
     interval_bucket_decides_as_the_oracle, interval_bucket_under_a_jumping_clock: IntervalBucket;
     gcra_decides_as_the_oracle, gcra_under_a_jumping_clock: Gcra;
+    quota_decides_as_the_oracle, quota_under_a_jumping_clock: Quota;
 }
 
 /// Checks that the store decides calls with up to four charges to three policies like the oracle.

@@ -143,7 +143,9 @@ fn policies_have_coarse_ticks_and_fine_ones_shadows_and_blocks() {
     assert!(count(|policy| policy.limit() > 1 << 40) >= 20);
     assert!(count(|policy| policy.limit() == 0) >= 20);
     assert!(count(Policy::is_shadow) >= 100);
-    assert!(count(|policy| policy.block_duration().is_some()) >= 200);
+    assert!(count(|policy| policy.block().is_some()) >= 200);
+    assert!(count(|policy| policy.block().is_some_and(|block| block.factor() > 1)) >= 100);
+    assert!(count(|policy| policy.block().is_some_and(|block| block.restarts())) >= 50);
     for word in ["phased", "anchored", "grain", "by-interval", "gcra"] {
         let with = policies.iter().filter(|policy| policy.to_string().contains(word));
         assert!(with.count() >= 50, "{word}");

@@ -242,7 +242,12 @@ caught! {
     a_store_that_hides_what_is_held_is_caught: HidesHolds
         by a_peek_says_what_is_held_and_not_spent, lapses_are_decided_as_by_the_oracle;
     a_store_that_extends_blocks_is_caught: ExtendsBlocks
-        by a_refusal_blocks_and_the_block_is_not_extended;
+        by a_refusal_blocks_and_the_block_is_not_extended, a_block_grows_with_each_offense;
+    a_store_that_forgets_offenses_is_caught: ForgetsOffenses
+        by a_block_grows_with_each_offense, the_end_of_a_block_restores_no_budget,
+           offenses_are_forgotten_together, an_unblock_forgets_the_offenses,
+           a_refusal_restarts_the_block_of_a_policy_with_restart, holds_keep_the_offenses,
+           only_a_denial_by_the_policy_is_an_offense, offenses_survive_a_changed_block;
     a_store_whose_shadows_refuse_is_caught: ShadowsRefuse
         by a_shadow_reports_and_never_refuses;
     a_store_that_refills_at_a_change_is_caught: RefillsAtChange

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tidegate_cluster::{Call, Charge, Policy};
-use tidegate_redis::protocol::{Keys, Request};
+use tidegate_redis::protocol::{Keys, Request, probable_time};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -250,6 +250,6 @@ pub(crate) fn usual_script() -> (&'static str, &'static str) {
     let policy: Policy = "p: fixed-window 10/1s".parse().unwrap();
     let charge = [Charge::new(&policy, "s")];
     let calls = [Call::acquire(&charge); 2];
-    let script = Request::usual_batch(&Keys::new("any"), &calls).unwrap().script();
+    let script = Request::usual_batch(&Keys::new("any"), &calls, probable_time()).unwrap().script();
     (script.sha(), script.code())
 }

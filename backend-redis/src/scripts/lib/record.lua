@@ -33,3 +33,11 @@ local replies_at = epochs_at + (#minimum_and_costs - 7) / 7 * EPOCH_NUMBER
 if #record <= replies_at then return string.char(ID_FOREIGN) end
 local lapses_at, reply_size = parse('<I7I2', record, ID_HEAD + 1)
 if #record < replies_at + reply_size - 1 then return string.char(ID_FOREIGN) end
+
+--- @section write_hold
+--- Writes the record of a new hold.
+---
+--- Inputs: id_key, id, id_millis, life, minimum_and_costs, held_and_spent, epochs, reply.
+call('PSETEX', id_key, id_millis,
+  id:sub(1, ID_REQUEST) .. pack('<I7I7I2', now, now + life / 2, #reply) .. minimum_and_costs
+    .. held_and_spent .. epochs .. reply)

@@ -13,7 +13,8 @@
 --- Outputs:
 ---   admits          whether the cost is admitted; `nil` if the value is foreign
 ---   a, b, c         three numbers of the state, which depend on the rule
----   d               the time at which the state ends; 0 if this time follows from a, b and c
+---   d               the time at which the state ends, or 0 if it follows from a, b and c; for a
+---                   quota, the earliest end of its window
 ---   after           the value to write, `nil` for no write, or `false` if the state becomes empty
 ---   expires_at      the time until which the value must live
 ---   plan            only for a log that is a list: the elements to remove and to add
@@ -34,8 +35,8 @@ end
 -- Three tables, indexed by the number of the rule (the algorithm): the kind and the size of the
 -- stored value, and the function that executes the rule. The kind of a fixed window depends on the
 -- start of the windows, so the kind is the fourth number of the policy.
-local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL, SLOTS }
-local SIZES = { WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, INTERVAL_SIZE, SLOTS_SIZE }
+local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL, SLOTS, CALENDAR }
+local SIZES = { WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, INTERVAL_SIZE, SLOTS_SIZE, CALENDAR_SIZE }
 local RULES = {
   function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4)
     local admits, a, b, c, after, expires_at, keeps_ttl
@@ -76,3 +77,8 @@ local RULES = {
   end,
   --- @end
 }
+RULES[QUOTA] = function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4)
+  local admits, a, b, c, d, after, expires_at, keeps_ttl
+  --- @inline rules/quota
+  return admits, a, b, c, d, after, expires_at, nil, keeps_ttl
+end

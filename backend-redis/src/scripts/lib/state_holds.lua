@@ -5,7 +5,7 @@
 --- together. A call reads and writes only the members of the holds that it needs:
 ---
 ---   score         member
----   +inf          the state: the value and the block as in a string, then the foot
+---   +inf          the state: the value, the block and the offenses as in a string, then the foot
 ---   lapses_at     an open hold. The score is the time at which the hold lapses
 ---   -expires_at   a lapsed hold. The score is the negative time at which the hold expires
 ---   place / 2^53  a call that waits for slots. The score is between 0 and 1
@@ -75,9 +75,19 @@ local function place_score(place)
   return string.format('%.17g', place / MODULUS)
 end
 
--- Returns whether a waiting call with a lower place lacks slots of the state.
+-- Returns the waiting call with a place, and whether its place has not ended. Returns `nil` if the
+-- queue has no such place.
+local function find_waiter(key, place)
+  local found = place > 0 and call('ZRANGEBYSCORE', key, place_score(place), place_score(place))
+  local member = found and found[1]
+  if member then return member, parse('<I7', member, HOLD_NUMBER + 1) > current_time end
+end
+
+-- Returns whether a waiting call with a lower place lacks slots of the state. All places are before
+-- a call without a place, and before a call whose place has ended or never existed.
 local function is_anyone_ahead(key)
-  local own_score, from, ahead = own_place > 0 and place_score(own_place) or '1', 0, nil
+  local _, has_place = find_waiter(key, own_place)
+  local own_score, from, ahead = has_place and place_score(own_place) or '1', 0, nil
   repeat
     ahead = call('ZRANGEBYSCORE', key, '(0', '(' .. own_score, 'LIMIT', from, '16')
     for _, member in ipairs(ahead) do
@@ -108,11 +118,9 @@ end
 -- ended. Returns whether the place had not ended.
 local function leave(key, foot, place)
   if foot.waiters == 0 then return false end
-  local is_waiting = false
-  local found = place > 0 and call('ZRANGEBYSCORE', key, place_score(place), place_score(place))
-  if found and found[1] then
-    is_waiting = parse('<I7', found[1], HOLD_NUMBER + 1) > current_time
-    call('ZREM', key, found[1])
+  local waiter, is_waiting = find_waiter(key, place)
+  if waiter then
+    call('ZREM', key, waiter)
     foot.waiters = math.max(foot.waiters - 1, 0)
   end
   while foot.waiters > 0 do
@@ -130,6 +138,21 @@ local function leave(key, foot, place)
   return is_waiting
 end
 
+-- Publishes the places of the first calls that can possibly take the free slots of a state. Their
+-- processes then send these calls immediately. If the server does not support the command, or does
+-- not permit it, the calls are only sent later.
+local function wake_waiters(key, foot, value, limit)
+  local free = limit - (value:byte() == SLOTS and parse('<I7', value, 2) or 0)
+  local places = {}
+  for _, member in ipairs(call('ZRANGEBYSCORE', key, '(0', '(1', 'LIMIT', '0', 'MAX_WOKEN')) do
+    local place_ends, lacks_slots = parse('<I7B', member, HOLD_NUMBER + 1)
+    if #places < free and place_ends > current_time and lacks_slots == 1 then
+      places[#places + 1] = member:sub(1, HOLD_NUMBER)
+    end
+  end
+  if places[1] then redis.pcall('SPUBLISH', key, table.concat(places)) end
+end
+
 -- Returns whether the state must keep the last fence, because the clock has not passed it.
 local function keeps_fence(foot)
   return foot.rule == CONCURRENT and foot.number >= current_time
@@ -138,15 +161,16 @@ end
 -- Writes a state with holds. `expires_at` is the time until which the state matters. Setting the
 -- expiry of a key costs as much as writing the key, so the key gets a life that is a quarter longer
 -- than necessary.
-local function write_state(key, foot, value, blocked_until, expires_at)
-  local ends, ttl = math.max(expires_at, blocked_until, foot.ends, foot.number + 1)
+local function write_state(key, foot, value, blocked_until, offenses, expires_at)
+  local ends, ttl =
+    math.max(expires_at, blocked_until, forgotten_at(offenses), foot.ends, foot.number + 1)
   local is_short = ends > foot.key_expires_at
   if is_short then
     ends = math.min(ends + (ends - now - (ends - now) % 4) / 4, MODULUS)
     foot.key_expires_at = ends
   end
-  local member = blocking(value, blocked_until)
-    .. pack('<BI7I7I7I7I7I4I4I7I4I7I7I7I7I7B', foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent,
+  local member = blocking(value, blocked_until, offenses)
+    .. pack(FOOT_LAYOUT, foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent,
       foot.number, foot.open, foot.lapsed, foot.lapsed_amount, foot.waiters, foot.refunded,
       foot.refunded_at, foot.due, foot.ends, foot.key_expires_at, HOLDS)
   if foot.new_hold then
@@ -169,19 +193,20 @@ local function write_state(key, foot, value, blocked_until, expires_at)
 end
 
 -- Writes a state and its holds. If no hold, no waiting call and no fence remains, the function
--- writes the state as a string. If also no charge and no block remains, the function removes the
--- key.
-local function write_holds(key, foot, value, blocked_until, expires_at)
+-- writes the state as a string. If also no charge, no block and no offense remains, the function
+-- removes the key.
+local function write_holds(key, foot, value, blocked_until, offenses, expires_at)
   if foot.open + foot.lapsed > 0 then
-    return write_state(key, foot, value, blocked_until, expires_at)
+    return write_state(key, foot, value, blocked_until, offenses, expires_at)
   elseif foot.waiters > 0 or keeps_fence(foot) then
     foot.due = MODULUS
-    return write_state(key, foot, value, blocked_until, expires_at)
+    return write_state(key, foot, value, blocked_until, offenses, expires_at)
   end
-  if blocked_until == 0 and value:byte() == NONE then return call('UNLINK', key) end
-  local ends, ttl = math.max(foot.key_expires_at, expires_at, blocked_until)
+  if blocked_until == 0 and not offenses and value:byte() == NONE then return call('UNLINK', key) end
+  local ends, ttl =
+    math.max(foot.key_expires_at, expires_at, blocked_until, forgotten_at(offenses))
   --- @inline lib/ttl.text
-  call('PSETEX', key, ttl, blocking(value, blocked_until))
+  call('PSETEX', key, ttl, blocking(value, blocked_until, offenses))
 end
 
 -- Refunds the unspent part of a charge, by the rule that wrote the state. Earlier refunds that
@@ -222,7 +247,7 @@ end
 
 -- Refunds each lapsed hold as of the time of its lapse, and removes the expired holds. Returns the
 -- new state.
-local function settle_due(key, foot, value, kind, blocked_until)
+local function settle_due(key, foot, value, kind, blocked_until, offenses)
   if foot.due > current_time then return value, kind end
   for _, member in ipairs(call('ZRANGEBYSCORE', key, score(-current_time), '0')) do
     call('ZREM', key, member)
@@ -260,14 +285,14 @@ local function settle_due(key, foot, value, kind, blocked_until)
     end
   end
   foot.due = math.min(tonumber(open[2] or MODULUS), -tonumber(lapsed[2] or -MODULUS))
-  write_state(key, foot, value, blocked_until, 0)
+  write_state(key, foot, value, blocked_until, offenses, 0)
   foot.is_changed = true
   return value, kind
 end
 
 -- Reads a state with holds and refunds the lapsed holds. Returns the value of the state without its
 -- block (`false` if there is no value), the kind of the value, the time until which the value
--- blocks, and the foot. Returns `nil` if the key has a value of another type.
+-- blocks, the foot, and the offenses. Returns `nil` if the key has a value of another type.
 local function read_holds(key)
   local found = redis.pcall('ZREVRANGE', key, '0', '0')
   if found.err and found.err:find('WRONGTYPE', 1, true) then return nil end
@@ -281,14 +306,14 @@ local function read_holds(key)
   local foot = { member = member }
   foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent, foot.number, foot.open, foot.lapsed,
     foot.lapsed_amount, foot.waiters, foot.refunded, foot.refunded_at, foot.due, foot.ends,
-    foot.key_expires_at = parse('<BI7I7I7I7I7I4I4I7I4I7I7I7I7I7', member, size + 1)
-  local is_rule_valid = foot.p2 > 0 and (foot.p3 > 0 or foot.rule <= SLIDING_LOG or foot.rule == CONCURRENT)
+    foot.key_expires_at = parse(FOOT_LAYOUT, member, size + 1)
+  local is_rule_valid = (foot.p2 > 0 or foot.rule == QUOTA) and (foot.p3 > 0 or foot.rule <= SLIDING_LOG or foot.rule == CONCURRENT)
     and (foot.p4 > 0 or foot.rule ~= TOKEN_BUCKET)
-  local value, kind, blocked_until = decode(member:sub(1, size), false)
+  local value, kind, blocked_until, offenses = decode(member:sub(1, size), false)
   if kind == FOREIGN or not RULES[foot.rule] or not is_rule_valid then return false, FOREIGN, 0 end
   feet_by_key[key] = foot
-  value, kind = settle_due(key, foot, value, kind, blocked_until)
-  return value, kind, blocked_until, foot
+  value, kind = settle_due(key, foot, value, kind, blocked_until, offenses)
+  return value, kind, blocked_until, foot, offenses
 end
 
 -- Adds an amount to the unspent sum in a foot.
@@ -308,12 +333,12 @@ end
 -- bytes), and the state. Then each hold follows, with lapses_at, taken_at, cost and spent.
 --
 -- If the wait depends on lapses, the reply contains the holds that lapse next, from which the core
--- computes the wait.
+-- computes the wait. For slots, the reply contains the first of these holds.
 local function open_holds(key, foot, value, waits_for_lapses)
   local unspent = foot and foot.unspent or 0
   if not foot or not waits_for_lapses then return pack('<I7B', unspent, 0) end
   local found = call('ZRANGEBYSCORE', key, '(' .. score(current_time), '(+inf', 'WITHSCORES',
-    'LIMIT', '0', 'MAX_COUNTED_LAPSES')
+    'LIMIT', '0', foot.rule == CONCURRENT and '1' or 'MAX_COUNTED_LAPSES')
   local counted = {}
   for place = 1, #found, 2 do
     local member = found[place]

@@ -25,9 +25,9 @@ use crate::{Clock, SystemClock};
 ///
 /// assert!(limiter.acquire("alice").await?.is_allowed());
 /// assert!(limiter.acquire("alice").await?.is_denied()); // by the store
-/// clock.advance(Duration::from_secs(3));
+/// clock.advance(Duration::from_secs(1));
 /// let decision = limiter.acquire("alice").await?;
-/// assert_eq!(decision.retry_after(), Some(Duration::from_secs(7)));
+/// assert_eq!(decision.retry_after(), Some(Duration::from_secs(9)));
 /// assert_eq!((stats.hits(), stats.misses()), (1, 2));
 ///
 /// limiter.subject("alice").refund().await?;
@@ -50,16 +50,20 @@ use crate::{Clock, SystemClock};
 /// * the denial of a peek by a policy with [`block_for`](crate::Policy::block_for). If the cache
 ///   answered the next acquire, the store would not write the block. After the store has written
 ///   the block, the cache keeps the denial until the block ends;
+/// * a refusal by a policy whose block [restarts](crate::Block::restarting), because the store must
+///   restart the block;
+/// * the denial of a subject that is not blocked but has [offenses](crate::Block::growing), because
+///   the store possibly forgets them before the denial ends;
 /// * the denial of a call with more than 4 KiB of tenants and subjects.
 ///
 /// # Exactness
 ///
 /// If all calls for a subject pass through this cache, each call gets the same outcome as from the
-/// store. A cached denial also has the same denied charges, limit, `retry_after`, `reset_after` and
-/// `blocked_for`. Only `remaining` can be lower than in the store, for two kinds of charges: a
-/// charge that is denied at a cost above 1, and a charge that is not denied. When the `reset_after`
-/// of such a charge is over, its `remaining` is the limit. With [`only_exact`](Self::only_exact),
-/// the store answers calls with such charges.
+/// store. A cached denial also has the same denied charges, limit, `retry_after`, `reset_after`,
+/// `blocked_for` and `block_level`. Only `remaining` can be lower than in the store, for two kinds
+/// of charges: a charge that is denied at a cost above 1, and a charge that is not denied. When the
+/// `reset_after` of such a charge is over, its `remaining` is the limit. With
+/// [`only_exact`](Self::only_exact), the store answers calls with such charges.
 ///
 /// The cache does not notice changes that other processes make in the store, until the cached
 /// denial ends. So a refund or a reset in another process takes effect in this process up to
@@ -101,13 +105,16 @@ pub struct DenyCache<C = SystemClock> {
 }
 
 impl DenyCache {
+    /// The default of [`max_age`](Self::max_age): 2 seconds.
+    pub const DEFAULT_MAX_AGE: Duration = Duration::from_secs(2);
+
     /// Creates a configuration for a cache of at most 16 MiB, with the system clock.
     pub fn new() -> Self {
         Self {
             clock: SystemClock::new(),
             max_bytes: 16 << 20,
             only_exact: false,
-            max_age: u64::MAX,
+            max_age: micros_of(Self::DEFAULT_MAX_AGE),
         }
     }
 }
@@ -137,11 +144,11 @@ impl<C: Clock> DenyCache<C> {
     }
 
     /// Sets the maximum time for which a cached denial answers calls. After that time, the next
-    /// call is sent to the store. By default, a denial answers calls until it ends.
+    /// call is sent to the store. The default is [`DEFAULT_MAX_AGE`](Self::DEFAULT_MAX_AGE).
     ///
-    /// A refund or a reset in another process takes effect in this process within the maximum age.
-    /// With an age of a second, a flood on one subject still costs the store only one call per
-    /// second.
+    /// A refund, a reset or an unban in another process takes effect in this process within the
+    /// maximum age. With an age of a second, a flood on one subject still costs the store only one
+    /// call per second. With [`Duration::MAX`], a denial answers calls until it ends.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {

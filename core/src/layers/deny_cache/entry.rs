@@ -133,7 +133,9 @@ impl CachedDenial {
         let mut names = SmallVec::with_capacity(len.sum());
         for ((charge, verdict), generation) in call.charges.iter().zip(verdicts).zip(counts) {
             let verdict = verdict.for_next_charge();
-            if has_block_to_write(&charge, &verdict) {
+            let may_forget_offenses =
+                verdict.block_level() > 0 && verdict.outcome() != Outcome::Blocked;
+            if has_block_to_write(&charge, &verdict) || may_forget_offenses {
                 return None;
             }
             stays = stays.min(verdict.valid_for());
@@ -212,7 +214,11 @@ impl CachedDenial {
 /// Returns `true` if an acquire of this charge would write a block. Such an acquire must reach the
 /// store.
 fn has_block_to_write(charge: &Charge<'_>, verdict: &Verdict) -> bool {
-    verdict.outcome() == Outcome::Denied && charge.policy.block_duration().is_some()
+    match verdict.outcome() {
+        Outcome::Denied => charge.policy.blocks(),
+        Outcome::Blocked => charge.policy.restarts_block(),
+        _ => false,
+    }
 }
 
 /// Returns the number of microseconds for which the remaining amount of a charge certainly does not
@@ -225,8 +231,8 @@ fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict)
         (Outcome::Denied, _) if cost <= 1 => verdict.valid_for(),
         // A remaining amount equal to the limit cannot grow, because the subject has no usage.
         _ if verdict.remaining() == verdict.limit() => u64::MAX,
-        // In a fixed window, the remaining amount grows only at the end of the window.
-        (_, Rule::FixedWindow(_)) => verdict.reset_micros(),
+        // In a window, the remaining amount grows only at the end of the window.
+        (_, Rule::FixedWindow(_) | Rule::Quota(_)) => verdict.reset_micros(),
         _ => 0,
     }
 }

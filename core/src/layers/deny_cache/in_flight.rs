@@ -92,8 +92,11 @@ fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
         // If a decision is degraded, it is unknown whether the store has charged the call.
         (_, Ok(decision)) if decision.degraded().is_some() => Effect::Changed,
         (_, Ok(decision)) if decision.is_denied() => {
-            let has_blocked = decision.verdicts().iter().any(|verdict| {
-                verdict.outcome() == Outcome::Denied && !verdict.blocked_for().is_zero()
+            let mut verdicts = call.charges.iter().zip(decision.verdicts());
+            let has_blocked = verdicts.any(|(charge, verdict)| match verdict.outcome() {
+                Outcome::Denied => !verdict.blocked_for().is_zero(),
+                Outcome::Blocked => charge.policy.restarts_block(),
+                _ => false,
             });
             if has_blocked { Effect::Blocked } else { Effect::None }
         }

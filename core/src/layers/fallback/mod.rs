@@ -2,19 +2,21 @@
 //! back to another store.
 
 mod empty_records;
-mod failed_call;
+mod fallback_call;
+mod holds;
 mod outage;
 mod scaled_policies;
 mod settings;
 
-use failed_call::{FailedCall, Fallback};
+use fallback_call::{Fallback, FallbackCall};
+use holds::Holds;
 use outage::Outage;
 use scaled_policies::ScaledPolicies;
 pub use settings::{HasFallback, NoFallback, OnFailure};
 use settings::{Setting, Settings};
 
 use super::layered::{Layer, Layered};
-use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
+use crate::{Answer, Call, Decision, Error, ErrorKind, Operation, Policy, Store};
 
 /// A store that also decides when the inner store fails: see
 /// [`StoreExt::on_failure`](super::StoreExt::on_failure).
@@ -44,8 +46,40 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 /// If some calls of a batch fail, only the failed calls are sent to the fallback store, in one
 /// batch. If the fallback store fails too, the error describes both failures.
 ///
-/// The fallback store does not receive the [ids](crate::CallId) of calls, and decides a call with
-/// an id like a call without an id. So a call that is sent again is charged again.
+/// The fallback store receives the [id](crate::CallId) of a call only for holds of slots. It
+/// decides every other call with an id like a call without an id. So a call that is sent again is
+/// charged again.
+///
+/// # Holds
+///
+/// A failed [hold](crate::Operation::Hold) without slots is decided like an acquire, and no store
+/// keeps the hold.
+///
+/// A failed hold that takes [slots](crate::Concurrent) of a policy that falls back becomes a hold
+/// on the fallback store, with all charges that fall back. The fallback store has the node's share
+/// of the slots. [`Degraded::is_held`](crate::Degraded::is_held) is then `true`. The hold stays on
+/// the fallback store until it ends, also after the inner store answers again:
+///
+/// * An extension is sent to the inner store. If the inner store fails or does not know the hold,
+///   the extension is also sent to the fallback store. If no store extends the hold, the caller
+///   gets the error of the inner store. So a holder whose slots are on the inner store learns only
+///   that the store is away, and works until its deadline.
+/// * A settlement is sent to both stores. If only the fallback store knows the hold, and the inner
+///   store answers, the inner store [charges](crate::Operation::Charge) the costs once.
+/// * If a hold is sent again after an outage has begun or ended, the other store decides it like a
+///   new hold. If the answer of the inner store to a hold is lost, the fallback store also decides
+///   the hold. In both cases, both stores possibly have the hold. A settlement frees the slots on
+///   both. An extension by one store lets the hold lapse on the other.
+/// * A [place](crate::Operation::HoldInTurn) in a queue belongs to one store. A caller that waits
+///   when an outage begins or ends gets a new place, at the end of the queue of the other store. It
+///   leaves the queue of the fallback store when the inner store answers. Its place in a queue of
+///   the inner store ends after at most five seconds.
+/// * A hold on the fallback store has no [fence](crate::Decision::fences), because the fences of
+///   the two stores have no common order.
+///
+/// If the holders stop at their deadlines, at most as many holders work as the inner store has
+/// slots, plus the share of each node. Only the `FallbackStore` that has made a hold on its
+/// fallback store can extend and settle it. Other processes do not know the hold.
 ///
 /// # The cost of an outage
 ///
@@ -63,6 +97,10 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 /// The inner store and the fallback store do not know each other's states. A block or a reset
 /// applies only to the store that has executed the call.
 ///
+/// Holders of slots work until their deadlines, and new holders are admitted in addition: a share
+/// of the slots per node if the policy falls back, and all new holders if the policy fails open. No
+/// store counts the holders of a policy that fails open.
+///
 /// Refund only a charge that the inner store has made, and not a degraded decision. If the inner
 /// store answers again, it gets the refund, and refunds the charge of another request.
 pub type FallbackStore<S> = Layered<FallbackLayer, S>;
@@ -73,12 +111,13 @@ pub struct FallbackLayer {
     settings: Settings,
     scaled: ScaledPolicies,
     outage: Outage,
+    holds: Holds,
 }
 
 impl FallbackLayer {
     pub(super) fn new<F>(on_failure: OnFailure<F>) -> Self {
         let (scaled, outage) = (ScaledPolicies::default(), Outage::default());
-        Self { settings: on_failure.settings, scaled, outage }
+        Self { settings: on_failure.settings, scaled, outage, holds: Holds::default() }
     }
 
     /// Rejects a policy if its share rounds down to 0. During an outage, all requests under such a
@@ -116,47 +155,88 @@ impl FallbackLayer {
         }
     }
 
-    fn failed_call<'a>(
-        &self,
-        inner: &impl Store,
-        call: Call<'a>,
-        error: Error,
-    ) -> Result<FailedCall<'a>, Error> {
-        FailedCall::new(call, error, &self.settings, |policy| self.fallback_for(inner, policy))
+    fn is_any_hold_known(&self) -> bool {
+        !self.holds.time_left(&*self.settings.clock).is_zero()
     }
 
-    fn decide_failed<'a>(
-        &'a self,
-        inner: &impl Store,
-        call: Call<'a>,
-        error: Error,
-    ) -> Answer<'a, Result<Decision, Error>> {
-        let failed = match self.failed_call(inner, call, error) {
-            Ok(failed) => failed,
-            Err(error) => return Answer::ready(Err(error)),
-        };
-        match &self.settings.fallback {
-            Some(fallback) if !failed.charges().is_empty() => {
-                if fallback.answers_immediately()
-                    && let Some(answer) = decide_now(fallback, &failed)
-                {
-                    return Answer::ready(failed.answer(Some(answer), &self.outage));
-                }
-                Answer::later(async move {
-                    let answer = {
-                        let charges = failed.charges();
-                        fallback.decide(Call::new(failed.operation(), &charges)).await
-                    };
-                    failed.answer(Some(answer), &self.outage)
-                })
-            }
-            _ => Answer::ready(failed.answer(None, &self.outage)),
+    /// Returns `true` if both stores must execute the call.
+    fn is_for_both(&self, call: &Call<'_>) -> bool {
+        match call.operation {
+            Operation::Settle | Operation::SettleSoFar => self.is_any_hold_known(),
+            operation => holds::leaves_fallback(operation),
         }
     }
 
+    /// Returns the call that the fallback store must execute after the inner store has answered
+    /// `call`. Returns the final answer if there is no such call.
+    fn call_on_fallback<'a>(
+        &self,
+        inner: &impl Store,
+        call: Call<'a>,
+        answer: Result<Decision, Error>,
+    ) -> Result<FallbackCall<'a>, Result<Decision, Error>> {
+        if answer.is_ok() && !self.is_for_both(&call) {
+            return Err(answer);
+        }
+        let is_any_hold_known = call.operation.needs_hold() && self.is_any_hold_known();
+        let fallback = |policy: &Policy| self.fallback_for(inner, policy);
+        let call = FallbackCall::new(call, answer, &self.settings, is_any_hold_known, fallback)?;
+        if call.charges().is_empty() {
+            return Err(call.answer(None, &self.outage));
+        }
+        if let Some(life) = call.life_of_new_hold() {
+            self.holds.add(life, &*self.settings.clock);
+        }
+        Ok(call)
+    }
+
+    /// Completes the answer of the inner store to a call, with the fallback store if necessary.
     fn complete<'a>(
         &'a self,
-        inner: &impl Store,
+        inner: &'a impl Store,
+        call: Call<'a>,
+        answer: Result<Decision, Error>,
+    ) -> Answer<'a, Result<Decision, Error>> {
+        let call = match self.call_on_fallback(inner, call, answer) {
+            Ok(call) => call,
+            Err(answer) => return Answer::ready(answer),
+        };
+        let Some(fallback) = &self.settings.fallback else {
+            return Answer::ready(call.answer(None, &self.outage));
+        };
+        if fallback.answers_immediately()
+            && let Some(answer) = decide_now(fallback, &call)
+        {
+            return self.complete_with(inner, call, answer);
+        }
+        Answer::later(async move {
+            let answer = {
+                let charges = call.charges();
+                fallback.decide(call.as_call(&charges)).await
+            };
+            self.complete_with(inner, call, answer).await
+        })
+    }
+
+    /// Completes the answer to a call with the answer of the fallback store.
+    fn complete_with<'a>(
+        &'a self,
+        inner: &'a impl Store,
+        call: FallbackCall<'a>,
+        answer: Result<Decision, Error>,
+    ) -> Answer<'a, Result<Decision, Error>> {
+        if let (Ok(_), Some(life)) = (&answer, call.life_of_extended_hold()) {
+            self.holds.add(life, &*self.settings.clock);
+        }
+        match call.charge_after(&answer, || self.holds.time_left(&*self.settings.clock)) {
+            Some(charge) => inner.decide(charge).map(|answer| answer.map(holds::settled_by_charge)),
+            None => Answer::ready(call.answer(Some(answer), &self.outage)),
+        }
+    }
+
+    fn complete_many<'a>(
+        &'a self,
+        inner: &'a impl Store,
         calls: &'a [Call<'a>],
         answers: Vec<Result<Decision, Error>>,
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
@@ -166,75 +246,74 @@ impl FallbackLayer {
                 .flatten()
                 .take(1)
                 .for_each(|decision| self.outage.record_decision(decision));
-            return Answer::ready(answers);
+            if !calls.iter().any(|call| self.is_for_both(call)) {
+                return Answer::ready(answers);
+            }
         }
-        let mut waiting = Vec::new();
-        let mut all = Vec::with_capacity(answers.len());
-        for (index, (call, answer)) in calls.iter().zip(answers).enumerate() {
-            let answer = answer.or_else(|error| match self.failed_call(inner, *call, error)? {
-                failed if failed.charges().is_empty() => failed.answer(None, &self.outage),
-                failed => {
-                    waiting.push((index, failed));
-                    Err(Error::new(
-                        ErrorKind::Protocol,
-                        "the fallback store returned fewer answers than there were calls",
-                    ))
-                }
-            });
-            all.push(answer);
-        }
+        let calls: Vec<Result<FallbackCall<'_>, _>> = calls
+            .iter()
+            .zip(answers)
+            .map(|(call, answer)| self.call_on_fallback(inner, *call, answer))
+            .collect();
         match &self.settings.fallback {
-            Some(fallback) if !waiting.is_empty() => Answer::later(async move {
-                let answers = decide_by_fallback(fallback, &waiting).await;
-                for ((index, failed), answer) in waiting.into_iter().zip(answers) {
-                    if let Some(slot) = all.get_mut(index) {
-                        *slot = failed.answer(Some(answer), &self.outage);
-                    }
+            Some(fallback) if calls.iter().any(Result::is_ok) => Answer::later(async move {
+                let mut answers = decide_by_fallback(fallback, &calls).await.into_iter();
+                let mut all = Vec::with_capacity(calls.len());
+                for call in calls {
+                    all.push(match call {
+                        Ok(call) => {
+                            let answer = answers.next().unwrap_or_else(|| Err(too_few_answers()));
+                            self.complete_with(inner, call, answer).await
+                        }
+                        Err(answer) => answer,
+                    });
                 }
                 all
             }),
-            _ => Answer::ready(all),
+            _ => Answer::ready(calls.into_iter().filter_map(Result::err).collect()),
         }
     }
 }
 
 /// Returns the answer of a fallback store that promises immediate answers. Returns `None` if the
 /// fallback store breaks this promise. The caller then calls the fallback store again, and waits.
-fn decide_now(fallback: &dyn Store, failed: &FailedCall<'_>) -> Option<Result<Decision, Error>> {
-    let charges = failed.charges();
-    fallback.decide(Call::new(failed.operation(), &charges)).into_ready().ok()
+fn decide_now(fallback: &dyn Store, call: &FallbackCall<'_>) -> Option<Result<Decision, Error>> {
+    let charges = call.charges();
+    fallback.decide(call.as_call(&charges)).into_ready().ok()
 }
 
-async fn decide_by_fallback(
+async fn decide_by_fallback<T>(
     fallback: &dyn Store,
-    failed: &[(usize, FailedCall<'_>)],
+    calls: &[Result<FallbackCall<'_>, T>],
 ) -> Vec<Result<Decision, Error>> {
-    let charges: Vec<_> = failed.iter().map(|(_, failed)| failed.charges()).collect();
-    let calls = failed.iter().zip(&charges);
+    let calls = || calls.iter().flatten();
+    let charges: Vec<_> = calls().map(FallbackCall::charges).collect();
     let calls: Vec<_> =
-        calls.map(|((_, failed), charges)| Call::new(failed.operation(), charges)).collect();
+        calls().zip(&charges).map(|(call, charges)| call.as_call(charges)).collect();
     fallback.decide_many(&calls).await
+}
+
+fn too_few_answers() -> Error {
+    let message = "the fallback store returned fewer answers than there were calls";
+    Error::new(ErrorKind::Protocol, message)
 }
 
 impl<S: Store> Layer<S> for FallbackLayer {
     const MAY_WAIT: bool = false;
 
     fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        match inner.decide(call).into_ready() {
-            Ok(Ok(decision)) => {
-                self.outage.record_decision(&decision);
-                Answer::ready(Ok(decision))
-            }
-            Ok(Err(error)) => self.decide_failed(inner, call, error),
-            Err(later) => Answer::later(async move {
-                match later.await {
-                    Ok(decision) => {
-                        self.outage.record_decision(&decision);
-                        Ok(decision)
-                    }
-                    Err(error) => self.decide_failed(inner, call, error).await,
+        let complete = move |answer: Result<Decision, Error>| {
+            if let Ok(decision) = &answer {
+                self.outage.record_decision(decision);
+                if !self.is_for_both(&call) {
+                    return Answer::ready(answer);
                 }
-            }),
+            }
+            self.complete(inner, call, answer)
+        };
+        match inner.decide(call).into_ready() {
+            Ok(answer) => complete(answer),
+            Err(later) => Answer::later(async move { complete(later.await).await }),
         }
     }
 
@@ -244,9 +323,9 @@ impl<S: Store> Layer<S> for FallbackLayer {
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
         match inner.decide_many(calls).into_ready() {
-            Ok(answers) => self.complete(inner, calls, answers),
+            Ok(answers) => self.complete_many(inner, calls, answers),
             Err(later) => {
-                Answer::later(async move { self.complete(inner, calls, later.await).await })
+                Answer::later(async move { self.complete_many(inner, calls, later.await).await })
             }
         }
     }

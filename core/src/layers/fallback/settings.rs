@@ -147,8 +147,8 @@ impl<F> OnFailure<F> {
         self
     }
 
-    /// Sets the clock from which the layer computes the `reset_after` of requests that failed open.
-    /// The default is [`SystemClock`].
+    /// Sets the clock from which the layer computes the `reset_after` of requests that failed open,
+    /// and the time until which the fallback store can know a hold. The default is [`SystemClock`].
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.settings.clock = Arc::new(clock);
         self

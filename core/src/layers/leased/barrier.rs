@@ -12,7 +12,7 @@ use super::key::state_keys;
 use super::todo::Todo;
 use crate::sync::task::Handle;
 use crate::sync::time::timeout;
-use crate::{Call, Clock, Decision, Error, Operation, OwnedCall, Store};
+use crate::{Call, Clock, Decision, Error, Operation, OwnedCall, Policy, Store};
 
 /// The maximum time for which a task awaits the answers to the calls of a cancelled caller.
 const MAX_COMPLETION: Duration = Duration::from_secs(10);
@@ -51,7 +51,7 @@ impl Barrier {
 }
 
 fn may_block(call: &Call<'_>) -> bool {
-    call.charges.any_policy(|policy| policy.block_micros() > 0)
+    call.charges.any_policy(Policy::blocks)
 }
 
 /// Returns this node's chunks of a call's states to the store. Waits for the settlements of these

@@ -153,12 +153,13 @@ impl Part {
 /// Returns the time in microseconds for which a chunk can be used, counted from the moment at which
 /// its hold was sent.
 ///
-/// A chunk must not be used after the end of a fixed window. The window ends `reset_after` after
-/// the store has answered, so not earlier than `reset_after` after the hold was sent. The returned
-/// time is 0.1 % shorter, because the clock of the layer can be slower than the store's clock by up
-/// to 0.1 %.
+/// A chunk must not be used after the end of a fixed window or of the window of a quota. The window
+/// ends `reset_after` after the store has answered, so not earlier than `reset_after` after the
+/// hold was sent. The returned time is 0.1 % shorter, because the clock of the layer can be slower
+/// than the store's clock by up to 0.1 %.
 fn life<'p>(span_micros: u64, verdicts: impl Iterator<Item = (&'p Policy, &'p Verdict)>) -> u64 {
-    let windows = verdicts.filter(|(policy, _)| matches!(policy.rule(), Rule::FixedWindow(_)));
+    let windows = verdicts
+        .filter(|(policy, _)| matches!(policy.rule(), Rule::FixedWindow(_) | Rule::Quota(_)));
     let life = windows.map(|(_, verdict)| verdict.reset_micros()).fold(span_micros, u64::min);
     life.saturating_sub(life.div_ceil(1_000))
 }

@@ -71,9 +71,11 @@ pub(super) fn can_be_leased(charges: Charges<'_>, leases_sliding: bool) -> bool 
 /// Returns the reason why a policy cannot be leased, or `None` if it can be leased.
 pub(super) fn why_not_leased(policy: &Policy, leases_sliding: bool) -> Option<&'static str> {
     let is_sliding = matches!(policy.rule(), Rule::SlidingLog(_) | Rule::SlidingCounter(_));
-    if is_sliding && !leases_sliding {
+    if policy.raise().is_some() {
+        Some("the charge is counted beyond the limit")
+    } else if is_sliding && !leases_sliding {
         Some("with a lease, a sliding window admits its limit in a time shorter than the window")
-    } else if policy.block_micros() != 0 {
+    } else if policy.blocks() {
         Some("`block` and a lease exclude each other: a refused lease would block the subject")
     } else if policy.refunds_lapsed() {
         // A chunk is a hold. If a node ended before it settled a chunk, the hold would lapse. With

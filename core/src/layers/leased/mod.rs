@@ -46,7 +46,7 @@ use self::keeper::Keeper;
 use self::key::is_plain_acquire;
 use self::pass::{pass, pass_many};
 use self::table::StoreCall;
-use crate::{Answer, Call, Clock, Decision, Error, Policy, Store, SystemClock, Timestamp};
+use crate::{Answer, Call, Charges, Clock, Decision, Error, Policy, Store, SystemClock, Timestamp};
 
 /// A store that admits calls in memory, from chunks that its inner store has granted: see
 /// [`Lease`].
@@ -155,6 +155,10 @@ impl<S: Store + 'static, C: Clock + 'static> Store for LeasedStore<S, C> {
             Barrier::before(call) != Barrier::None && !keeper.table.has_no_chunks()
         };
         if is_answered_alone { None } else { self.inner().batch_group(call) }
+    }
+
+    fn until_turn(&self, charges: Charges<'_>, place: u64) -> Option<Answer<'_, ()>> {
+        self.inner().until_turn(charges, place)
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {

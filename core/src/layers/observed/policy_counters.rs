@@ -136,7 +136,9 @@ impl PolicyCounters {
                     self.near_limit.increment(1);
                 }
             }
-            Outcome::Denied | Outcome::TooLarge => self.denied.increment(1),
+            Outcome::Denied | Outcome::TooLarge | Outcome::DenyListed => {
+                self.denied.increment(1);
+            }
             Outcome::Blocked => self.blocked.increment(1),
         }
     }

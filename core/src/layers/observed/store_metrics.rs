@@ -56,8 +56,10 @@ impl StaticMetrics {
         let degraded = |answer: usize, reason: usize| {
             let (answer, reason) = (DegradedAnswer::ALL[answer], ErrorKind::ALL[reason]);
             if reason.is_invalid_request() {
-                // A failed call with an invalid request always gets an error, so this kind of error
-                // is never the reason of a degraded decision.
+                // A failed call with an invalid request gets an error, so this kind of error is not
+                // the reason of a degraded decision. There is one exception, which is not counted
+                // because it is not a failure of the store: the store has answered that it does not
+                // know a hold of the fallback store.
                 return Counter::noop();
             }
             let (answer, reason) = (answer.as_str(), reason.as_str());
@@ -118,8 +120,8 @@ impl StoreMetrics {
             let holds = self.policies.counters(charge.policy).holds(charge.policy);
             match call.operation {
                 operation if operation.is_acquire() && decision.is_allowed() => {
-                    // A degraded decision holds nothing, because it was made without the store.
-                    let is_held = decision.degraded().is_none();
+                    // Without the store, only a fallback store can keep a hold.
+                    let is_held = decision.degraded().is_none_or(|degraded| degraded.is_held);
                     let held = held_of(decision, index, &charge).filter(|_| is_held);
                     holds.held.increment(held.unwrap_or(0));
                 }

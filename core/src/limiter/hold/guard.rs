@@ -45,7 +45,9 @@ pub enum OnDrop {
 ///
 /// While the guard of a hold with [slots](crate::Concurrent) lives, a task renews the hold at a
 /// third of the lease. All guards of a limiter and its clones share this task. The task runs on the
-/// runtime of the first guard.
+/// runtime of the first guard. It also renews the slots that a [fallback
+/// store](crate::layers::FallbackStore) has taken. If a policy has failed open, no store has taken
+/// its slots, and the guard has no deadline.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
 use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -25,6 +26,10 @@ const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// The maximum pause of every other caller.
 const MAX_PAUSE_BEHIND: Duration = Duration::from_secs(1);
+
+/// The pause of the first caller if the store wakes callers. A caller also sends its call after a
+/// pause, because no wake-up follows a lapse, and because a wake-up can be lost.
+const PAUSE_WITH_WAKE_UP: Duration = Duration::from_millis(250);
 
 /// The maximum duration of a task that gives up a place.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -70,7 +75,7 @@ pub(super) async fn hold<S: Store + 'static>(
     let mut turn = Turn::new(limiter, charges, id)?;
     let first_slots = charges.iter().find(|charge| charge.policy.is_concurrent());
     let life = Call::with_charges(Operation::Hold, charges).life_of_place(id.ttl);
-    let mut permit = None;
+    let (mut permit, mut own_turn) = (None, None);
     loop {
         let freed = first_slots.as_ref().map(|charge| limiter.shared.freed_slots.part(charge));
         // The caller listens before it sends the call, so that it misses no settlement.
@@ -88,7 +93,8 @@ pub(super) async fn hold<S: Store + 'static>(
         let waited = started.elapsed();
         let left = max_wait.saturating_sub(waited);
         let is_too_long = left.is_zero() || decision.retry_after().is_some_and(|wait| wait > left);
-        let Some(pause) = pause(&decision, waited, life).filter(|_| !is_too_long) else {
+        let pause = pause(&decision, waited, life, own_turn.is_some());
+        let Some(pause) = pause.filter(|_| !is_too_long) else {
             return Ok(Hold::new(decision, charges, id, sent_at));
         };
         if permit.is_none() {
@@ -97,13 +103,30 @@ pub(super) async fn hold<S: Store + 'static>(
                 limiter.shared.waiters.acquire_permit(max).ok_or_else(|| too_many_waiters(max))?,
             );
         }
-        let pause = pause.min(left);
-        match wake_up.filter(|_| decision.place().is_some_and(|place| place.ahead <= 1)) {
-            // It does not matter whether the pause has passed or a hold has ended.
-            Some(wake_up) => drop(timeout(pause, wake_up).await),
-            None => tokio::time::sleep(pause).await,
+        let place = decision.place();
+        let listen = || limiter.store().until_turn(charges, place?.number);
+        if own_turn.is_none() {
+            own_turn = listen();
+            if own_turn.is_some() {
+                // Slots have possibly become free before the store began to listen.
+                continue;
+            }
         }
+        let freed = wake_up.filter(|_| place.is_some_and(|place| place.ahead <= 1));
+        // It does not matter whether the pause has passed or slots are free.
+        drop(timeout(pause.min(left), first_of(freed, own_turn.take())).await);
+        own_turn = listen();
     }
+}
+
+/// Waits until one of the futures has completed.
+async fn first_of(mut one: Option<impl Future + Unpin>, mut other: Option<impl Future + Unpin>) {
+    poll_fn(|context| {
+        let one = one.as_mut().is_some_and(|one| Pin::new(one).poll(context).is_ready());
+        let other = other.as_mut().is_some_and(|other| Pin::new(other).poll(context).is_ready());
+        if one || other { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 /// Returns the pause until the call is sent again, or `None` if it can never be admitted or the
@@ -111,15 +134,19 @@ pub(super) async fn hold<S: Store + 'static>(
 ///
 /// The first caller in a queue pauses for a sixteenth of the time that it has waited. So a short
 /// wait ends soon after the slot is free, and a long wait sends few calls. A caller behind `n`
-/// others pauses `n + 1` times as long. A pause is at most half of the life of a place.
-fn pause(refusal: &Decision, waited: Duration, life: Duration) -> Option<Duration> {
+/// others pauses `n + 1` times as long. If the store wakes the caller (`is_woken`), all pauses are
+/// longer. A pause is at most half of the life of a place.
+fn pause(refusal: &Decision, waited: Duration, life: Duration, is_woken: bool) -> Option<Duration> {
     if is_failed_closed(refusal) {
         return None;
     }
     match (refusal.place(), refusal.retry_after()) {
         (Some(Place { ahead, .. }), rate) => {
-            let first = (waited / 16).clamp(MIN_PAUSE, MAX_PAUSE);
-            let pause = first.saturating_mul(ahead.saturating_add(1)).min(MAX_PAUSE_BEHIND);
+            let (first, max) = match is_woken {
+                true => (PAUSE_WITH_WAKE_UP, life),
+                false => ((waited / 16).clamp(MIN_PAUSE, MAX_PAUSE), MAX_PAUSE_BEHIND),
+            };
+            let pause = first.saturating_mul(ahead.saturating_add(1)).min(max);
             Some(pause.max(rate.unwrap_or_default()).min(life / 2))
         }
         (None, rate) => rate.map(|rate| rate.max(MIN_PAUSE)),
@@ -143,7 +170,8 @@ struct Parts<S> {
     id: Vec<u8>,
     ttl: Duration,
     place: u64,
-    /// Whether the store possibly holds slots for the call, because its last answer was lost.
+    /// Whether the store possibly holds slots for the call, because an answer was lost, and the
+    /// store has not answered since then.
     is_unknown: bool,
 }
 
@@ -170,7 +198,7 @@ impl<S: Store + 'static> Turn<S> {
         self.call = Some(Box::pin(parts.send()));
         let (parts, answer) = poll_fn(|context| match &mut self.call {
             Some(call) => call.as_mut().poll(context),
-            None => std::task::Poll::Pending,
+            None => Poll::Pending,
         })
         .await;
         (self.call, self.parts) = (None, Some(parts));
@@ -187,9 +215,14 @@ impl<S: Store + 'static> Parts<S> {
     async fn send(mut self) -> Answered<S> {
         let operation = Operation::HoldInTurn { place: self.place };
         let answer = self.decide(operation, Some(CallId::new(&self.id, self.ttl))).await;
-        self.is_unknown = answer.as_ref().is_err_and(|error| !error.is_definitely_not_charged());
-        if let Ok(decision) = &answer {
-            self.place = decision.place().map_or(0, |place| place.number);
+        match &answer {
+            Ok(decision) => {
+                self.place = decision.place().map_or(0, |place| place.number);
+                let reason = decision.degraded().map(|degraded| degraded.reason);
+                self.is_unknown = reason
+                    .is_some_and(|reason| self.is_unknown || !reason.is_definitely_not_charged());
+            }
+            Err(error) => self.is_unknown |= !error.is_definitely_not_charged(),
         }
         (self, answer)
     }
@@ -261,16 +294,19 @@ mod tests {
             (9, 60_000, 1_000),
             (u32::MAX, 60_000, 1_000),
         ] {
-            let pause = pause(&refusal(Some(ahead), None), millis(waited), life);
+            let pause = pause(&refusal(Some(ahead), None), millis(waited), life, false);
             assert_eq!(pause, Some(millis(expected)), "{ahead} {waited}");
         }
         // The caller waits for the rate, but keeps its place.
-        let rate = |wait| pause(&refusal(Some(0), Some(millis(wait))), millis(0), life);
+        let rate = |wait| pause(&refusal(Some(0), Some(millis(wait))), millis(0), life, false);
         assert_eq!((rate(1_000), rate(60_000)), (Some(millis(1_000)), Some(millis(2_500))));
-        let short = pause(&refusal(Some(9), None), millis(60_000), millis(10));
+        let short = pause(&refusal(Some(9), None), millis(60_000), millis(10), false);
         assert_eq!(short, Some(millis(5)));
-        let without_place = |rate| pause(&refusal(None, rate), millis(0), life);
+        let without_place = |rate| pause(&refusal(None, rate), millis(0), life, false);
         assert_eq!(without_place(Some(millis(60_000))), Some(millis(60_000)));
         assert_eq!(without_place(None), None);
+        let woken = |ahead| pause(&refusal(Some(ahead), None), millis(0), life, true);
+        assert_eq!((woken(0), woken(1)), (Some(millis(250)), Some(millis(500))));
+        assert_eq!(woken(u32::MAX), Some(millis(2_500)));
     }
 }

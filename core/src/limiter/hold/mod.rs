@@ -93,7 +93,8 @@ async_operations! {
     ///
     /// The caller sends the hold again and again. The first caller in the queue of a subject pauses
     /// for 2 to 100 ms between its calls, and other callers longer. A settlement by the same
-    /// limiter wakes the first callers immediately.
+    /// limiter wakes the first callers immediately. If the store [wakes
+    /// callers](Store::until_turn), all settlements do this, and the pauses are longer.
     ///
     /// If the future is dropped, a task gives up the place of the caller, and cancels the hold if
     /// it was admitted. If a process dies, its places end after five seconds, or after the lease if
@@ -263,7 +264,8 @@ impl<S: Store> Limiter<S> {
         let id = CallId { ttl, ..ticket.call_id() };
         let call = Call::new(Operation::Extend, &charges).with_id(id);
         match self.store().decide(call).await {
-            Err(error) if is_unknown(&error) && ticket.is_degraded() => Ok(()),
+            // No store holds slots for the ticket, so there is nothing to extend.
+            Err(error) if is_unknown(&error) && ticket.is_kept_nowhere() => Ok(()),
             answer => answer.map(drop),
         }
     }

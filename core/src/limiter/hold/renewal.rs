@@ -97,12 +97,12 @@ impl Renewals {
 
 impl Slots {
     /// Creates the slots of a hold, if the hold has slots of an enforced policy. A hold that was
-    /// admitted without the store has no slots.
+    /// admitted without the store has slots only if a fallback store keeps the hold.
     pub(super) fn new(ticket: &Ticket) -> Option<Arc<Self>> {
         let charges: Vec<Charge<'_>> =
             ticket.charges.iter().map(|held| held.charge.as_charge().cost(held.held)).collect();
         let call = Call::new(Operation::Extend, &charges);
-        if ticket.is_degraded || !call.must_renew() {
+        if ticket.is_kept_nowhere() || !call.must_renew() {
             return None;
         }
         let lease = call.life_of_hold(ticket.ttl);

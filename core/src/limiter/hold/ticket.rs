@@ -98,6 +98,8 @@ pub struct Ticket {
     /// Whether the hold was admitted without the store. The store possibly does not know such a
     /// hold.
     pub(super) is_degraded: bool,
+    /// Whether a fallback store keeps the hold.
+    pub(super) is_on_fallback: bool,
     pub(super) charges: Vec<TicketCharge>,
     pub(super) sent_at: Sent,
 }
@@ -140,6 +142,7 @@ impl fmt::Debug for Ticket {
             .field("id", &ShownBytes(&self.id))
             .field("ttl", &self.ttl)
             .field("is_degraded", &self.is_degraded)
+            .field("is_on_fallback", &self.is_on_fallback)
             .field("charges", &self.charges)
             .finish()
     }
@@ -171,6 +174,7 @@ impl Ticket {
             id: id.id.to_vec(),
             ttl: id.ttl,
             is_degraded: decision.degraded().is_some(),
+            is_on_fallback: decision.degraded().is_some_and(|degraded| degraded.is_held),
             sent_at,
             charges: charges.iter().enumerate().map(held).collect(),
         }
@@ -197,7 +201,7 @@ impl Ticket {
 
     /// Returns the fence of the slots that the hold took under the policy with this name: see
     /// [`Decision::fences`]. If several charges of the hold have the policy, the method returns the
-    /// fence of the first.
+    /// fence of the first. Returns `None` if the hold was admitted without the store.
     #[must_use]
     pub fn fence(&self, policy: &str) -> Option<u64> {
         let charge = self.charges.iter().find(|held| held.charge.policy().name() == policy);
@@ -210,8 +214,16 @@ impl Ticket {
         self.charges.iter().map(|held| held.charge.as_charge().cost(0)).collect()
     }
 
+    /// Returns `true` if no store keeps the hold: it was admitted without the store, and not by a
+    /// fallback store.
+    pub(super) fn is_kept_nowhere(&self) -> bool {
+        self.is_degraded && !self.is_on_fallback
+    }
+
     /// Returns `true` if the hold was admitted without the store. The store possibly does not know
-    /// such a hold. In that case, a settlement [charges](crate::Operation::Charge) the costs.
+    /// such a hold. In that case, a settlement [charges](crate::Operation::Charge) the costs. If a
+    /// fallback store has taken slots for the hold, only the process that has made the hold can
+    /// extend it and free the slots.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.is_degraded

@@ -25,6 +25,9 @@ struct TicketForm {
     id: Vec<u8>,
     ttl: Duration,
     is_degraded: bool,
+    /// Programs of an earlier release do not write this field.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_on_fallback: bool,
     charges: Vec<TicketChargeForm>,
 }
 
@@ -85,6 +88,7 @@ impl From<&Ticket> for TicketForm {
             id: ticket.id.clone(),
             ttl: ticket.ttl,
             is_degraded: ticket.is_degraded,
+            is_on_fallback: ticket.is_on_fallback,
             charges: ticket.charges.iter().map(charge).collect(),
         }
     }
@@ -102,6 +106,7 @@ impl From<TicketForm> for Ticket {
             id: form.id,
             ttl: form.ttl,
             is_degraded: form.is_degraded,
+            is_on_fallback: form.is_on_fallback,
             charges: form.charges.into_iter().map(charge).collect(),
             sent_at: Sent::default(),
         }

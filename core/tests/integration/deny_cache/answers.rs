@@ -84,6 +84,37 @@ fn a_block_is_answered_from_the_cache_until_it_ends_and_then_written_again() {
 }
 
 #[test]
+fn a_block_that_restarts_is_never_answered_from_the_cache() {
+    let bench = Bench::new();
+    let strict = policy("sliding-log 1/1h block 10us restart");
+    let charge = [Charge::new(&strict, "s")];
+    assert!(bench.acquire_by(Source::Store, &charge).is_allowed());
+    for _ in 0..4 {
+        let refused = bench.acquire_by(Source::Store, &charge).verdicts()[0];
+        assert_eq!(refused.blocked_for(), Duration::from_micros(10));
+        bench.advance(9);
+    }
+    // The same state under a policy without `restart`: the cached denial ends when another call
+    // restarts the block.
+    let strict = policy("p: sliding-log 1/1h block 10us restart");
+    let plain = policy("p: sliding-log 1/1h");
+    let [strict, plain] = [&strict, &plain].map(|policy| [Charge::new(policy, "t")]);
+    assert!(bench.acquire_by(Source::Store, &strict).is_allowed());
+    assert!(bench.acquire_by(Source::Store, &strict).is_denied());
+    assert!(bench.acquire_by(Source::Store, &plain).is_denied());
+    bench.advance(5);
+    assert_eq!(
+        bench.acquire_by(Source::Cache, &plain).verdicts()[0].blocked_for(),
+        Duration::from_micros(5)
+    );
+    assert!(bench.acquire_by(Source::Store, &strict).is_denied());
+    assert_eq!(
+        bench.acquire_by(Source::Store, &plain).verdicts()[0].blocked_for(),
+        Duration::from_micros(10)
+    );
+}
+
+#[test]
 fn a_cached_peek_does_not_prevent_the_block_of_an_acquire() {
     let bench = Bench::new();
     let strict = policy("sliding-log 1/1h block 1m");

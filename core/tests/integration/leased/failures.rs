@@ -198,9 +198,12 @@ fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
     // The node stops using a chunk 0.1 % earlier than the span, because its clock is possibly slow.
     let life = Duration::from_millis(999);
     let tick = Duration::from_micros(1);
-    for (text, span) in
-        [("p: fixed-window 1000/1h", second), ("p: fixed-window 1000/1s anchored", long)]
-    {
+    for (text, span) in [
+        ("p: fixed-window 1000/1h", second),
+        ("p: fixed-window 1000/1s anchored", long),
+        // The clock of the test starts in 1970, a second before the next day of this quota.
+        ("p: quota 1000/day in UTC at 00:00:01", long),
+    ] {
         for (answered_after, is_used) in [(life - tick, true), (life, false)] {
             crate::run(async {
                 let (store, clock) = with_late_hold(eager().span(span));

@@ -60,8 +60,9 @@
 //! because the actual cost is not known yet.
 //!
 //! If the head of a response determines all costs, the hold is settled before the response is
-//! returned. Otherwise, the end of the body settles the hold. While the body streams, usage above
-//! the estimate is [charged immediately](HoldLayer::report_every).
+//! returned. Otherwise, the end of the body settles the hold, or the end of an [upgraded
+//! connection](Usage#upgraded-connections). While the body streams, usage above the estimate is
+//! [charged immediately](HoldLayer::report_every).
 //!
 //! # Failed settlements
 //!

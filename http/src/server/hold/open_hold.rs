@@ -4,22 +4,26 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
-use http::response;
+use http::{Method, StatusCode, response};
 use smallvec::SmallVec;
 use tidegate_core::{
     Error, ErrorKind, HoldGuard, Limiter, MAX_EXACT, MultiRequest, OnDrop, Policy, Store, Subject,
 };
 use tokio::runtime::Handle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::super::decide::{Admission, Decided, LimitCharges, applying_limits};
 use super::super::future::DecidedRequest;
 use super::super::limit::LimitCharge;
 use super::super::shared::Shared;
 use super::settings::{HoldSettings, Rule};
-use super::usage::Usage;
+use super::usage::{Totals, Usage};
+
+/// The minimum time between two reports of an upgraded connection.
+const MIN_INTERVAL_OF_UPGRADED: Duration = Duration::from_secs(1);
 
 /// A call to the store after a response. It returns nothing, because no caller is left to handle an
 /// error. The store layer `observed` counts errors.
@@ -60,8 +64,10 @@ struct HeldRequest<S: Store + 'static> {
     /// The guard of the hold. `None` after the settlement was started.
     guard: Option<HoldGuard<S>>,
     charges: SmallVec<[HeldCharge; 4]>,
-    usage: Usage,
+    usage: Arc<Totals>,
     body_bytes: u64,
+    is_connect: bool,
+    is_upgraded: bool,
     is_ended: bool,
     reported_at: Instant,
     extended_at: Instant,
@@ -98,8 +104,8 @@ pub(super) async fn hold<S: Store + 'static, R>(
         Ok((decided, held)) => (Admission::Decided(decided), held),
         Err(admission) => (admission, None),
     };
-    let hold = held.map(|held| {
-        request.extensions.insert(held.usage.clone());
+    let hold = held.map(|(held, usage)| {
+        request.extensions.insert(usage);
         Box::new(held) as Box<dyn OpenHold>
     });
     DecidedRequest { request, admission, hold }
@@ -110,7 +116,7 @@ async fn hold_limits<S: Store + 'static>(
     settings: &Arc<HoldSettings>,
     limits: &[LimitCharge<'_>],
     request: &Parts,
-) -> Result<(Decided, Option<HeldRequest<S>>), Error> {
+) -> Result<(Decided, Option<(HeldRequest<S>, Usage)>), Error> {
     if Handle::try_current().is_err() {
         let message = "a layer that holds needs a Tokio runtime, to settle when a request is cut";
         return Err(Error::new(ErrorKind::Unsupported, message));
@@ -148,18 +154,21 @@ async fn hold_limits<S: Store + 'static>(
     };
     let charges = limits.iter().zip(ticket.held()).map(charge).collect();
     let now = Instant::now();
+    let (usage, totals) = Usage::new(&settings.measures);
     let held = HeldRequest {
         limiter: limiter.clone(),
         settings: Arc::clone(settings),
         guard: Some(HoldGuard::new(limiter, ticket, OnDrop::Settle)?),
         charges,
-        usage: Usage::new(&settings.measures),
+        usage: totals,
         body_bytes: 0,
+        is_connect: request.method == Method::CONNECT,
+        is_upgraded: false,
         is_ended: false,
         reported_at: now,
         extended_at: now,
     };
-    Ok((decided, Some(held)))
+    Ok((decided, Some((held, usage))))
 }
 
 impl<S: Store + 'static> HeldRequest<S> {
@@ -175,11 +184,39 @@ impl<S: Store + 'static> HeldRequest<S> {
             return None;
         }
         let known = match rule {
-            Rule::Usage(measure) => self.usage.total_at(*measure),
+            Rule::Usage(measure) => self.usage.get(*measure),
             Rule::BodyBytes => Some(self.body_bytes),
             Rule::Response(_) => charge.by_response,
         };
         known.or((if_cut == Some(OnDrop::Cancel)).then_some(0))
+    }
+
+    /// If the connection was upgraded, moves the hold to a task. The task reports the usage, and
+    /// settles the hold when the connection no longer uses it.
+    fn hand_over(&mut self) {
+        if !std::mem::take(&mut self.is_upgraded) {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        let Some(guard) = self.guard.take() else { return };
+        let mut open = Box::new(Self {
+            limiter: self.limiter.clone(),
+            settings: Arc::clone(&self.settings),
+            guard: Some(guard),
+            charges: std::mem::take(&mut self.charges),
+            usage: Arc::clone(&self.usage),
+            is_ended: true,
+            ..*self
+        });
+        runtime.spawn(async move {
+            let interval = open.settings.interval.max(MIN_INTERVAL_OF_UPGRADED);
+            while timeout(interval, open.usage.until_unused()).await.is_err() {
+                if let Some(report) = open.report() {
+                    report.await;
+                }
+            }
+            open.settle().await;
+        });
     }
 
     /// Takes the guard, and returns it with all costs that are known. The costs are also set in the
@@ -210,6 +247,10 @@ fn by_name(costs: &Costs) -> impl Iterator<Item = (&str, u64)> {
 
 impl<S: Store + 'static> OpenHold for HeldRequest<S> {
     fn respond(&mut self, response: Option<&response::Parts>, is_refunded: bool) {
+        self.is_upgraded = response.is_some_and(|response| {
+            response.status == StatusCode::SWITCHING_PROTOCOLS
+                || self.is_connect && response.status.is_success()
+        });
         for charge in &mut self.charges {
             charge.is_cancelled |= is_refunded && charge.is_refundable;
             if let (Some(response), Some(Rule::Response(cost))) =
@@ -280,6 +321,7 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
     }
 
     fn settle(mut self: Box<Self>) -> StoreCall {
+        self.hand_over();
         let open = self.take_guard();
         Box::pin(async move {
             if let Some((guard, costs)) = open {
@@ -298,6 +340,7 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
 
 impl<S: Store + 'static> Drop for HeldRequest<S> {
     fn drop(&mut self) {
+        self.hand_over();
         // The drop of the guard settles the hold.
         drop(self.take_guard());
     }

@@ -1,11 +1,12 @@
 //! The usage of a request, as its handler reports it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use http::Extensions;
 use smallvec::SmallVec;
 use tidegate_core::MAX_EXACT;
+use tokio::sync::Notify;
 
 /// The usage of a request so far. A handler reports it in measures of the application's choice,
 /// such as tokens, rows, or thousandths of a cent.
@@ -27,11 +28,34 @@ use tidegate_core::MAX_EXACT;
 ///
 /// If no limit of the layer uses a measure, reports of this measure are ignored. So a handler can
 /// report all its measures without knowing the limits.
-#[derive(Debug, Clone, Default)]
+///
+/// # Upgraded connections
+///
+/// If a handler upgrades the connection, for example to a WebSocket, it moves a `Usage` to the task
+/// of the connection. The hold of the request is open until the last `Usage` is dropped, so that
+/// the slots of the request are in use until the connection closes:
+///
+/// ```
+/// use tidegate_http::server::Usage;
+///
+/// async fn talk(usage: Usage, mut messages: tokio::sync::mpsc::Receiver<String>) {
+///     while let Some(message) = messages.recv().await {
+///         usage.add("tokens", message.len() as u64 / 4);
+///     }
+///     // The connection is closed, and `usage` is dropped.
+/// }
+/// # drop(talk);
+/// ```
+#[derive(Debug, Default)]
 pub struct Usage(Option<Arc<Totals>>);
 
+/// The totals of a request. The hold of the request has them too.
 #[derive(Debug)]
-struct Totals {
+pub(super) struct Totals {
+    /// The number of clones of the `Usage`.
+    users: AtomicUsize,
+    /// Notifies the hold that the last clone was dropped.
+    unused: Notify,
     measures: Arc<[Box<str>]>,
     /// The totals, in the order of the measures. Relaxed atomic operations are sufficient, because
     /// the totals are independent of each other.
@@ -42,9 +66,15 @@ struct Totals {
 const UNREPORTED: u64 = u64::MAX;
 
 impl Usage {
-    pub(super) fn new(measures: &Arc<[Box<str>]>) -> Self {
-        let totals = measures.iter().map(|_| AtomicU64::new(UNREPORTED)).collect();
-        Self(Some(Arc::new(Totals { measures: Arc::clone(measures), totals })))
+    /// Creates a usage, and returns it with its totals.
+    pub(super) fn new(measures: &Arc<[Box<str>]>) -> (Self, Arc<Totals>) {
+        let totals = Arc::new(Totals {
+            users: AtomicUsize::new(1),
+            unused: Notify::new(),
+            measures: Arc::clone(measures),
+            totals: measures.iter().map(|_| AtomicU64::new(UNREPORTED)).collect(),
+        });
+        (Self(Some(Arc::clone(&totals))), totals)
     }
 
     /// Returns the usage of a request from its extensions. If the request has no hold, returns a
@@ -79,15 +109,41 @@ impl Usage {
         reported(self.total_of(measure)?)
     }
 
-    /// Like [`total`](Self::total), but takes the index of the measure.
-    pub(super) fn total_at(&self, measure: usize) -> Option<u64> {
-        reported(self.0.as_ref()?.totals.get(measure)?)
-    }
-
     fn total_of(&self, measure: &str) -> Option<&AtomicU64> {
         let totals = self.0.as_ref()?;
         let index = totals.measures.iter().position(|known| **known == *measure)?;
         totals.totals.get(index)
+    }
+}
+
+impl Clone for Usage {
+    fn clone(&self) -> Self {
+        if let Some(totals) = &self.0 {
+            totals.users.fetch_add(1, Ordering::Relaxed);
+        }
+        Self(self.0.clone())
+    }
+}
+
+impl Drop for Usage {
+    fn drop(&mut self) {
+        if let Some(totals) = &self.0
+            && totals.users.fetch_sub(1, Ordering::AcqRel) == 1
+        {
+            totals.unused.notify_one();
+        }
+    }
+}
+
+impl Totals {
+    /// Waits until all clones of the `Usage` are dropped.
+    pub(super) async fn until_unused(&self) {
+        self.unused.notified().await;
+    }
+
+    /// Returns the reported total of the measure at an index, or `None` if nothing was reported.
+    pub(super) fn get(&self, measure: usize) -> Option<u64> {
+        reported(self.totals.get(measure)?)
     }
 }
 

@@ -33,7 +33,8 @@ fn options_of(verb: Verb) -> &'static [&'static str] {
         Verb::Settle => &["AND", "TENANT", "COST", "CHECK", "ID", "SOFAR"],
         Verb::Cancel => &["AND", "TENANT", "COST", "CHECK", "ID"],
         Verb::Extend => &["AND", "TENANT", "COST", "CHECK", "ID", "EX", "PX"],
-        Verb::Reset => &["AND", "TENANT"],
+        Verb::Ban => &["AND", "TENANT", "EX", "PX", "REASON"],
+        Verb::Unban | Verb::Reset => &["AND", "TENANT"],
         Verb::Leave => &["AND", "TENANT", "COST", "CHECK", "PLACE"],
     }
 }
@@ -115,6 +116,7 @@ fn read_options<'a>(
             }
             "MIN" => options.min.replace(number(option, value, 1)?).is_none(),
             "PLACE" => options.place.replace(number(option, value, 0)?).is_none(),
+            "REASON" => options.reason.replace(text("REASON", value)?.to_owned()).is_none(),
             "ID" => options.id.replace(value.clone()).is_none(),
             "EX" => options.span.replace(seconds(option, value)?).is_none(),
             _ => options.span.replace(milliseconds(option, value)?).is_none(),
@@ -132,6 +134,8 @@ fn missing(option: OptionError) -> ArgumentError {
         OptionError::PlaceWithMinimum => return "PLACE cannot be combined with MIN".to_owned(),
         OptionError::Place => "PLACE, the place to give up,",
         OptionError::BlockSpan => "EX or PX, the time of the block,",
+        OptionError::BanSpan => "EX or PX, the time of the ban,",
+        OptionError::Reason => "REASON, the reason of the ban,",
         OptionError::Cost => "COST, the actual usage of each charge without CHECK,",
         OptionError::Id => "ID",
         OptionError::IdOfTimeToLive => "ID, to which EX or PX applies,",
@@ -152,7 +156,9 @@ pub(super) fn reply(request: &CallRequest, decision: &Decision) -> Reply {
     let charges = charges.zip(unspent.zip(fences)).enumerate();
     replies.extend(charges.map(|(index, ((verdict, amount), (unspent, fence)))| {
         let out_of_reach = decision.is_out_of_reach(index).then_some(1);
-        charge(verdict, amount, unspent.or(fence).or(out_of_reach))
+        let number = unspent.or(fence).or(out_of_reach).map(integer);
+        let lapse = verdict.earliest_lapse().map(|lapse| whole_milliseconds(lapse.after()));
+        charge(verdict, amount, number.or(lapse))
     }));
     replies.extend(decision.place().map(|place| {
         let numbers =
@@ -163,8 +169,10 @@ pub(super) fn reply(request: &CallRequest, decision: &Decision) -> Reply {
 }
 
 /// Returns the list for one charge. `last` is an additional element: the unspent amount after a
-/// peek, the fence of a hold with slots, or 1 if a settlement did not find its hold in a log.
-fn charge(verdict: &Verdict, amount: u64, last: Option<u64>) -> Reply {
+/// peek, the fence of a hold with slots, the milliseconds until the earliest lapse of slots that
+/// deny the charge, or 1 if a settlement did not find its hold in a log. If the subject has
+/// offenses, the level of the block follows, and `last` is 0 if it has no other value.
+fn charge(verdict: &Verdict, amount: u64, last: Option<i64>) -> Reply {
     let mut elements = vec![
         Reply::text(verdict.outcome().as_str()),
         Reply::Integer(integer(verdict.limit())),
@@ -173,7 +181,9 @@ fn charge(verdict: &Verdict, amount: u64, last: Option<u64>) -> Reply {
         Reply::Integer(whole_milliseconds(verdict.reset_after())),
         Reply::Integer(integer(amount)),
     ];
-    elements.extend(last.map(|last| Reply::Integer(integer(last))));
+    let level = i64::from(verdict.block_level());
+    elements.extend(last.or((level > 0).then_some(0)).map(Reply::Integer));
+    elements.extend((level > 0).then_some(Reply::Integer(level)));
     Reply::List(elements)
 }
 

@@ -57,7 +57,7 @@ const fn spec(name: &'static str, kind: Kind, arity: i64, summary: &'static str)
 }
 
 /// The table of commands. Frequent commands are first, because the search is linear.
-pub(super) static COMMANDS: [Spec; 29] = [
+pub(super) static COMMANDS: [Spec; 31] = [
     spec("cl.throttle", Kind::Throttle(Style::RedisCell), -5, "Limits a key, as redis-cell does"),
     spec("throttle", Kind::Throttle(Style::Throttlecrab), -5, "Limits a key, as throttlecrab does"),
     spec("tg.acquire", Kind::Own(Verb::Acquire), -3, "Charges all policies or none"),
@@ -65,6 +65,13 @@ pub(super) static COMMANDS: [Spec; 29] = [
     spec("tg.charge", Kind::Own(Verb::Charge), -3, "Charges an amount that was already used"),
     spec("tg.refund", Kind::Own(Verb::Refund), -3, "Refunds at most the amount that is charged"),
     spec("tg.block", Kind::Own(Verb::Block), -5, "Refuses a key for a time"),
+    spec("tg.ban", Kind::Own(Verb::Ban), -7, "Bans a key for a time, with a reason"),
+    spec(
+        "tg.unban",
+        Kind::Own(Verb::Unban),
+        -3,
+        "Ends the block of a key, and forgets its offenses",
+    ),
     spec("tg.reset", Kind::Own(Verb::Reset), -3, "Deletes the state of a key, including its block"),
     spec("tg.hold", Kind::Own(Verb::Hold), -7, "Charges an estimate, which is settled later"),
     spec("tg.settle", Kind::Own(Verb::Settle), -7, "Settles a hold at the amount that was used"),

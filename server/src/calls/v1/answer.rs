@@ -87,7 +87,16 @@ impl Charge<'_> {
         fields.serialize_entry("limit", &verdict.limit())?;
         fields.serialize_entry("remaining", &verdict.remaining())?;
         fields.serialize_entry("retry_after_ms", &milliseconds(verdict.retry_after()))?;
+        if let Some(lapse) = verdict.earliest_lapse() {
+            fields.serialize_entry("earliest_lapse_ms", &milliseconds(Some(lapse.after())))?;
+        }
         fields.serialize_entry("reset_after_ms", &milliseconds(Some(verdict.reset_after())))?;
+        if !verdict.blocked_for().is_zero() {
+            fields.serialize_entry("blocked_for_ms", &milliseconds(Some(verdict.blocked_for())))?;
+        }
+        if verdict.block_level() > 0 {
+            fields.serialize_entry("block_level", &verdict.block_level())?;
+        }
         fields.serialize_entry("amount", amount)?;
         if let Some(unspent) = unspent {
             fields.serialize_entry("unspent", unspent)?;

@@ -15,6 +15,8 @@ pub(super) enum Field {
     Id,
     TtlMs,
     BlockMs,
+    BanMs,
+    Reason,
     AtLeast,
     SoFar,
     Place,
@@ -40,6 +42,8 @@ impl Field {
             Self::Id => "id",
             Self::TtlMs => "ttl_ms",
             Self::BlockMs => "block_ms",
+            Self::BanMs => "ban_ms",
+            Self::Reason => "reason",
             Self::AtLeast => "at_least",
             Self::SoFar => "so_far",
             Self::Place => "place",
@@ -53,7 +57,7 @@ pub(super) fn charge_fields(verb: Verb) -> impl Iterator<Item = Field> {
         Verb::Acquire | Verb::Peek | Verb::Hold => &[Field::Cost, Field::Check],
         Verb::Settle | Verb::Cancel | Verb::Extend | Verb::Leave => &[Field::Cost, Field::Check],
         Verb::Charge | Verb::Refund => &[Field::Cost],
-        Verb::Block | Verb::Reset => &[],
+        Verb::Block | Verb::Ban | Verb::Unban | Verb::Reset => &[],
     };
     CHARGE.iter().chain(more).copied()
 }
@@ -64,9 +68,10 @@ pub(super) fn call_fields(verb: Verb) -> impl Iterator<Item = Field> {
         Verb::Acquire => &[Field::Min, Field::Id, Field::TtlMs],
         Verb::Hold => &[Field::Min, Field::Id, Field::TtlMs, Field::Place],
         Verb::Leave => &[Field::Place],
-        Verb::Peek | Verb::Reset => &[],
+        Verb::Peek | Verb::Unban | Verb::Reset => &[],
         Verb::Charge | Verb::Refund | Verb::Extend => &[Field::Id, Field::TtlMs],
         Verb::Block => &[Field::BlockMs, Field::AtLeast],
+        Verb::Ban => &[Field::BanMs, Field::Reason],
         Verb::Settle => &[Field::Id, Field::SoFar],
         Verb::Cancel => &[Field::Id],
     };

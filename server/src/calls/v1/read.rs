@@ -74,9 +74,10 @@ pub(super) fn read(verb: Verb, body: &[u8], calls: &Calls) -> Result<Request, No
             Field::Charges => list = Some(value),
             Field::Min => options.min = Some(number(&name, value, 1)?),
             Field::Id => options.id = Some(text(&name, value)?.into()),
-            Field::TtlMs | Field::BlockMs => {
+            Field::TtlMs | Field::BlockMs | Field::BanMs => {
                 options.span = Some(Duration::from_millis(number(&name, value, 0)?));
             }
+            Field::Reason => options.reason = Some(text(&name, value)?),
             Field::AtLeast => options.is_at_least = boolean(&name, value)?,
             Field::SoFar => options.is_so_far = boolean(&name, value)?,
             Field::Place => options.place = Some(number(&name, value, 0)?),
@@ -224,6 +225,8 @@ fn number(name: &str, value: Tree, min: u64) -> Result<u64, Error> {
 fn name_of(option: OptionError) -> String {
     match option {
         OptionError::BlockSpan => "block_ms",
+        OptionError::BanSpan => "ban_ms",
+        OptionError::Reason => "reason",
         OptionError::Cost => "cost, the actual usage of each charge without `check`,",
         OptionError::Id => "id",
         OptionError::IdOfTimeToLive => "id, to which ttl_ms applies,",

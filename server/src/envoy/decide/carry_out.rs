@@ -1,11 +1,12 @@
-//! Sends the calls of a plan to the stores, in three steps:
+//! Sends the calls of a plan to the stores, in these steps:
 //!
 //! 1. Each `rate_limit:` counts its hits, even if the request is refused.
-//! 2. The policies are charged together or not at all. If a `rate_limit:` has refused the request,
-//!    a peek replaces the charges.
+//! 2. The slots are taken, and then the policies are charged, together or not at all. If the
+//!    request is already refused, a peek replaces the holds and the charges. If a policy refuses
+//!    the request, the slots are freed again.
 //! 3. The hits of each refund are refunded to its policy. If a policy has `refunds: true`, step 2
 //!    also records refused hits, and step 3 reduces a refund by these hits, because they were never
-//!    charged.
+//!    charged. A refund of slots settles their hold.
 //!
 //! A step sends its calls in batches, and usually needs one batch. A step without calls is skipped.
 
@@ -14,12 +15,13 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    Call, Charge, Decision, Error, ErrorKind, MAX_EXACT, Operation, Outcome, Store, Verdict,
+    Call, Charge, Decision, Error, ErrorKind, MAX_EXACT, Operation, Outcome, Policy, Store,
+    Timestamp, Verdict, engine,
 };
 
-use super::Behaviour;
 use super::deny_cache::LimitStore;
 use super::plan::{Limited, Planned, Rule, Target};
+use super::{Behaviour, DecideError, slots};
 use crate::limits::config::PolicyLimit;
 
 /// The answer of the store for a descriptor with a limit.
@@ -30,6 +32,8 @@ pub(super) enum Answer {
     Policy(Verdict),
     /// The verdict of a policy that charged hits that have already happened.
     Used(Verdict),
+    /// The verdict of a policy of slots.
+    Slots(Verdict),
 }
 
 /// The count of a `rate_limit:`.
@@ -51,25 +55,28 @@ pub(super) struct Stores<'s> {
 }
 
 /// Returns the answers for all descriptors, and the indices of the descriptors that a cache of
-/// denials refused. The answer is `None` for a descriptor without a limit. `is_over` returns `true`
-/// if the answers for each `rate_limit:` refuse the request.
+/// denials refused. The answer is `None` for a descriptor without a limit, and for a refund of
+/// slots that are not taken. `is_over` returns `true` if the answers for each `rate_limit:` refuse
+/// the request.
 pub(super) async fn carry_out(
     planned: &[Planned],
     stores: Stores<'_>,
     behaviour: &Behaviour,
     is_over: impl Fn(&[Option<Answer>]) -> bool,
-) -> Result<(Vec<Option<Answer>>, Vec<usize>), Error> {
+) -> Result<(Vec<Option<Answer>>, Vec<usize>), DecideError> {
     let mut answers = vec![None; planned.len()];
+    deny(planned, &mut answers);
     let mut cached = count(planned, stores, behaviour, &mut answers).await?;
     let is_refused = is_over(&answers);
     cached.extend(decide(planned, stores.all, is_refused, &mut answers).await?);
     give_back(planned, &*stores.all.store, &mut answers).await?;
+    slots::give_back(planned, &*stores.all.store, &mut answers).await?;
     Ok((answers, cached))
 }
 
 /// Returns each descriptor that has a limit and for which `select` returns `Some`, together with
 /// its index, its limit and the value from `select`.
-fn select<'p, T: 'p>(
+pub(super) fn select<'p, T: 'p>(
     planned: &'p [Planned],
     select: impl Fn(&'p Planned, &'p Limited) -> Option<T> + 'p,
 ) -> impl Iterator<Item = (usize, &'p Planned, &'p Limited, T)> + 'p {
@@ -79,6 +86,29 @@ fn select<'p, T: 'p>(
         }
         Target::None | Target::Unlimited => None,
     })
+}
+
+/// Sets the answers for the descriptors that a list denies. They need no store.
+fn deny(planned: &[Planned], answers: &mut [Option<Answer>]) {
+    let denied =
+        |descriptor: &Planned, limited: &Limited| limited.is_denied(descriptor.hits).then_some(());
+    for (index, descriptor, limited, ()) in select(planned, denied) {
+        let verdict = Verdict::deny_listed(limited.policy());
+        let answer = match &limited.rule {
+            Rule::Counted(counted) => {
+                let before = counted.requests_per_unit.into();
+                let hits = descriptor.hits.max(1);
+                Answer::Counted(Count {
+                    before,
+                    after: hits.saturating_add(before),
+                    reset: Duration::ZERO,
+                })
+            }
+            Rule::Policy(_) => Answer::Policy(verdict),
+            Rule::Slots(_) => Answer::Slots(verdict),
+        };
+        set(answers, index, answer);
+    }
 }
 
 // ---- 1. `rate_limit:` ----
@@ -94,22 +124,25 @@ async fn count(
     for (store, is_per_second) in [(Some(stores.all), false), (stores.per_second, true)] {
         let Some(store) = store else { continue };
         let has_own = stores.per_second.is_some();
-        let mut counters: Vec<Counter<'_>> = select(planned, |_, limited| match &limited.rule {
-            Rule::Counted(counted) => Some(counted),
-            Rule::Policy(_) => None,
-        })
-        .filter(|(_, _, limited, _)| {
-            (has_own && limited.policy().window() == second) == is_per_second
-        })
-        .map(|(index, descriptor, limited, counted)| Counter {
-            index,
-            limit: counted.requests_per_unit.into(),
-            hits: descriptor.hits,
-            is_refund: descriptor.is_refund,
-            charge: Charge::new(limited.policy(), &limited.subject),
-            admission: Charge::new(&counted.policy, &limited.subject).cost(descriptor.hits),
-        })
-        .collect();
+        let mut counters: Vec<Counter<'_>> =
+            select(planned, |descriptor, limited| match &limited.rule {
+                _ if limited.is_denied(descriptor.hits) => None,
+                Rule::Counted(counted) => Some(counted),
+                Rule::Policy(_) | Rule::Slots(_) => None,
+            })
+            .filter(|(_, _, limited, _)| {
+                (has_own && limited.policy().window() == second) == is_per_second
+            })
+            .map(|(index, descriptor, limited, counted)| Counter {
+                index,
+                limit: counted.requests_per_unit.into(),
+                hits: descriptor.hits,
+                is_refund: descriptor.is_refund,
+                is_allowed: limited.is_allowed(),
+                charge: Charge::new(limited.policy(), &limited.subject),
+                admission: Charge::new(&counted.policy, &limited.subject).cost(descriptor.hits),
+            })
+            .collect();
         let known = cached.len();
         counters.retain(|counter| match counter.cached(store) {
             Some(count) => {
@@ -163,6 +196,8 @@ struct Counter<'p> {
     limit: u64,
     hits: u64,
     is_refund: bool,
+    /// Whether a list allows the hits. They are then counted, and never refused.
+    is_allowed: bool,
     charge: Charge<'p>,
     /// The same hits, charged to the policy with the configured limit. The store denies a peek of
     /// this charge while the limit is exceeded. The policy of `charge` denies nothing.
@@ -173,7 +208,7 @@ impl Counter<'_> {
     /// Returns `true` if a denial of the hits ends with the window. If the hits alone exceed the
     /// limit, the denial never ends, so it is not cached.
     fn can_be_cached(&self) -> bool {
-        !self.is_refund && (1..=self.limit).contains(&self.hits)
+        !self.is_refund && !self.is_allowed && (1..=self.limit).contains(&self.hits)
     }
 
     /// Returns a count above the limit if the cache contains a denial. Does not call the store.
@@ -201,7 +236,9 @@ async fn count_where_over(
     let look = counters.iter().map(|_| (Operation::Peek, 0)).collect();
     let before = counts(counters, look, store).await?;
     let is_over = |(counter, count): (&Counter<'_>, &Count)| {
-        !counter.is_refund && count.after.saturating_add(counter.hits) > counter.limit
+        !counter.is_refund
+            && !counter.is_allowed
+            && count.after.saturating_add(counter.hits) > counter.limit
     };
     let any_is_over = is_any_over || counters.iter().zip(&before).any(is_over);
     let some = counters.iter().zip(&before);
@@ -237,10 +274,7 @@ async fn counts(
         if reset.is_zero() {
             // If the window contains no hits, the verdict does not contain the time until the
             // window ends. This function computes it from the clock of the store.
-            let window = counter.charge.policy.window();
-            let micros = u64::try_from(window.as_micros()).unwrap_or(u64::MAX).max(1);
-            let into_window = store.now().await?.as_micros() % micros;
-            reset = window.saturating_sub(Duration::from_micros(into_window));
+            reset = until_end_of_window(counter.charge.policy, store.now().await?);
         }
         let after = MAX_EXACT.saturating_sub(verdict.remaining());
         counts.push(Count { before: after.saturating_sub(hits), after, reset });
@@ -248,8 +282,18 @@ async fn counts(
     Ok(counts)
 }
 
+/// Returns the time until the current window of a counter ends.
+fn until_end_of_window(counter: &Policy, now: Timestamp) -> Duration {
+    let (now, window) = (now.as_micros(), counter.window().as_micros());
+    let window = u64::try_from(window).unwrap_or(u64::MAX).max(1);
+    Duration::from_micros(match counter.rule() {
+        engine::Rule::Quota(quota) => quota.window_at(now).end - now,
+        _ => window - now % window,
+    })
+}
+
 /// Returns the verdict of a decision on a call with one charge.
-fn only(decision: &Decision) -> Result<Verdict, Error> {
+pub(super) fn only(decision: &Decision) -> Result<Verdict, Error> {
     decision.verdicts().first().copied().ok_or_else(|| {
         let message = "the store returned a decision without a verdict";
         Error::new(ErrorKind::Protocol, message)
@@ -288,14 +332,17 @@ fn policies(
             };
             (own == role).then_some(policy)
         }
-        Rule::Counted(_) => None,
+        Rule::Counted(_) | Rule::Slots(_) => None,
     })
 }
 
 fn asked(planned: &[Planned]) -> Vec<Asked<'_>> {
     let mut asked: Vec<Asked<'_>> = Vec::new();
-    for (index, descriptor, limited, policy) in policies(planned, Role::Ask) {
-        let charge = Charge::new(&policy.policy, &limited.subject);
+    let asked_policies = policies(planned, Role::Ask);
+    for (index, descriptor, limited, _) in
+        asked_policies.filter(|(_, descriptor, limited, _)| !limited.is_denied(descriptor.hits))
+    {
+        let charge = Charge::new(limited.charged(), &limited.subject);
         let charge = if descriptor.hits == 0 {
             charge.cost(1).check_only()
         } else {
@@ -320,16 +367,56 @@ fn asked(planned: &[Planned]) -> Vec<Asked<'_>> {
     asked
 }
 
-/// Charges the policies of a request, or only peeks if `is_refused` is `true`. Returns the indices
-/// of the descriptors that the cache of denials refused.
+/// Takes the slots and charges the policies of a request, or only peeks if `is_refused` is `true`.
+/// Returns the indices of the descriptors that the cache of denials refused.
 async fn decide(
     planned: &[Planned],
     store: &LimitStore,
     is_refused: bool,
     answers: &mut [Option<Answer>],
-) -> Result<Vec<usize>, Error> {
+) -> Result<Vec<usize>, DecideError> {
     let asked = asked(planned);
     let charges: Vec<Charge<'_>> = asked.iter().map(|policy| policy.charge).collect();
+    let denial = cached_denial(planned, store, &charges);
+    // If the cache refuses the request, the request takes no slots, not even for a moment.
+    let is_refused = is_refused || denial.is_some();
+    let taken = slots::take(planned, &store.store, is_refused, answers).await?;
+    let is_refused = is_refused || taken.is_refused;
+    let result = charge(planned, &asked, &charges, denial, store, is_refused, answers).await;
+    match &result {
+        Ok((_, true)) => taken.keep(),
+        Ok((_, false)) | Err(_) => taken.free(answers).await,
+    }
+    Ok(result?.0)
+}
+
+/// Returns the cached denial of the charges, if they can be answered by the cache.
+fn cached_denial(
+    planned: &[Planned],
+    store: &LimitStore,
+    charges: &[Charge<'_>],
+) -> Option<Decision> {
+    // The cached denials of a policy with refunds are used only if the cache is for all limits,
+    // because a refund through another server does not end a cached denial.
+    let has_refunds = || policies(planned, Role::Ask).any(|(.., limit)| limit.refused.is_some());
+    if charges.is_empty() || !store.caches_all() && has_refunds() {
+        return None;
+    }
+    store.cached_denial(Call::acquire(charges))
+}
+
+/// Charges the policies of a request, or only peeks if `is_refused` is `true`. `denial` is the
+/// cached denial of the charges. Returns the indices of the descriptors that the cache refused, and
+/// whether the policies admit the request.
+async fn charge(
+    planned: &[Planned],
+    asked: &[Asked<'_>],
+    charges: &[Charge<'_>],
+    denial: Option<Decision>,
+    store: &LimitStore,
+    is_refused: bool,
+    answers: &mut [Option<Answer>],
+) -> Result<(Vec<usize>, bool), Error> {
     let used: Vec<(usize, [Charge<'_>; 1])> = policies(planned, Role::Use)
         .map(|(index, descriptor, limited, policy)| {
             (index, [Charge::new(&policy.policy, &limited.subject).cost(descriptor.hits)])
@@ -338,20 +425,9 @@ async fn decide(
 
     let mut calls: Vec<Call<'_>> = Vec::with_capacity(used.len() + 1);
     calls.extend(used.iter().map(|(_, charge)| Call::new(Operation::Charge, charge)));
-    let mut denial = None;
-    if !charges.is_empty() {
+    if !charges.is_empty() && denial.is_none() {
         let operation = if is_refused { Operation::Peek } else { Operation::Acquire };
-        let call = Call::new(operation, &charges);
-        // The cached denials of a policy with refunds are used only if the cache is for all limits,
-        // because a refund through another server does not end a cached denial.
-        let has_refunds =
-            || policies(planned, Role::Ask).any(|(.., limit)| limit.refused.is_some());
-        if store.caches_all() || !has_refunds() {
-            denial = store.cached_denial(call);
-        }
-        if denial.is_none() {
-            calls.push(call);
-        }
+        calls.push(Call::new(operation, charges));
     }
     let is_cached = denial.is_some();
     let mut decisions = match calls.is_empty() {
@@ -362,7 +438,7 @@ async fn decide(
         set(answers, *index, Answer::Used(only(&decision?)?));
     }
     let decision = denial.map(Ok).or_else(|| decisions.next()).transpose()?;
-    let Some(decision) = decision else { return Ok(Vec::new()) };
+    let Some(decision) = decision else { return Ok((Vec::new(), !is_refused)) };
     let mut cached = Vec::new();
     for (policy, verdict) in asked.iter().zip(decision.verdicts()) {
         policy.indices.iter().for_each(|index| set(answers, *index, Answer::Policy(*verdict)));
@@ -372,7 +448,7 @@ async fn decide(
     }
     let is_taken = decision.is_allowed() && !is_refused;
     remember_refused(planned, &*store.store, is_taken, answers).await?;
-    Ok(cached)
+    Ok((cached, is_taken))
 }
 
 /// Records the hits that were not charged, for policies with `refunds: true`, so that a later
@@ -445,7 +521,7 @@ async fn carry_out_each(
     store.decide_many(&calls).await.into_iter().collect()
 }
 
-fn set(answers: &mut [Option<Answer>], index: usize, answer: Answer) {
+pub(super) fn set(answers: &mut [Option<Answer>], index: usize, answer: Answer) {
     if let Some(slot) = answers.get_mut(index) {
         *slot = Some(answer);
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_core::layers::DenyCacheStore;
-use tidegate_core::{Call, Clock, Decision, DenyCache, Store, StoreExt};
+use tidegate_core::{Call, Clock, Decision, DenyCache, PolicyLists, Store, StoreExt};
 
 /// A store of limits, with a cache of denials around it if the cache is enabled.
 #[derive(Debug, Clone)]
@@ -28,7 +28,9 @@ impl<S: Store, C: Clock> DenialSource for DenyCacheStore<S, C> {
 }
 
 impl LimitStore {
+    /// Creates a store without a cache. It converts the verdicts on charges beyond a limit.
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        let store = Arc::new(store.listed(PolicyLists::new()));
         Self { store, cache: None, caches_all: false }
     }
 

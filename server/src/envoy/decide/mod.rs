@@ -12,6 +12,9 @@
 //! | a refund of hits | reduces the count, at most to 0 | refunds the charge, without hits that were refused and never charged |
 //! | `duration_until_reset` | the time until the window ends | for a refused request, the time until it is admitted; otherwise the time until the whole limit is available |
 //!
+//! A policy of slots (`concurrent`) decides like other policies. But its hits are the slots of a
+//! hold, and a refund settles the hold.
+//!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! use std::sync::Arc;
@@ -46,6 +49,7 @@ mod matching;
 mod metadata;
 mod plan;
 mod respond;
+mod slots;
 mod subject;
 mod tally;
 
@@ -54,7 +58,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use tidegate_core::{Clock, DenyCache, Error, ErrorKind, Share, Store};
+use tidegate_core::{Clock, DenyCache, Error, ErrorKind, PolicyLists, Share, Store};
 
 use carry_out::Stores;
 use deny_cache::LimitStore;
@@ -133,6 +137,7 @@ pub struct Decider {
     per_second: Option<LimitStore>,
     fallback: Option<LimitStore>,
     config: ArcSwapOption<Config>,
+    lists: PolicyLists,
     behaviour: Behaviour,
 }
 
@@ -142,7 +147,8 @@ impl Decider {
     pub fn new(store: Arc<dyn Store>, behaviour: Behaviour) -> Self {
         let store = LimitStore::new(store);
         let config = ArcSwapOption::empty();
-        Self { store, per_second: None, fallback: None, config, behaviour }
+        let lists = PolicyLists::new();
+        Self { store, per_second: None, fallback: None, config, lists, behaviour }
     }
 
     /// Sets a separate store for each `rate_limit:` with a window of one second.
@@ -180,6 +186,14 @@ impl Decider {
         Self { fallback: Some(LimitStore::new(store)), ..self }
     }
 
+    /// Sets the lists that allow and deny, by the names of the limits. The value of the last entry
+    /// of a descriptor is looked up in the lists of its limit. For slots, the last entry is the id
+    /// of the hold, so that the entry before it is looked up.
+    #[must_use]
+    pub fn with_lists(self, lists: PolicyLists) -> Self {
+        Self { lists, ..self }
+    }
+
     /// Returns the store, with the cache of denials around it if a cache is set.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -215,7 +229,8 @@ impl Decider {
             let supported = match &limit.kind {
                 Kind::Unlimited => Ok(()),
                 Kind::Counted(counted) => self.store().supports(&counted.policy),
-                Kind::Policy(policy) => self.store().supports(&policy.policy),
+                Kind::Policy(limit) => self.store().supports(&limit.policy),
+                Kind::Slots(policy) => self.store().supports(policy),
             };
             if let (Err(error), Ok(())) = (supported, &result) {
                 result = Err(error.with_context(&limit.place));
@@ -229,16 +244,22 @@ impl Decider {
     /// Returns the limits that apply to a request, and their subjects. Returns an empty list if the
     /// request is not valid.
     pub(crate) fn limits_of(&self, request: &RateLimitRequest) -> Vec<(Arc<StatKey>, Vec<u8>)> {
-        let planned = self
-            .config
-            .load_full()
-            .map(|config| plan::plan(&config, request, &self.behaviour).unwrap_or_default());
+        let planned =
+            self.config.load_full().map(|config| self.plan(&config, request).unwrap_or_default());
         let limited =
             planned.unwrap_or_default().into_iter().filter_map(|planned| match planned.target {
                 Target::Limited(limited) => Some(limited),
                 Target::None | Target::Unlimited => None,
             });
         limited.map(|limited| (Arc::clone(&limited.limit.stat_key), limited.subject)).collect()
+    }
+
+    fn plan(
+        &self,
+        config: &Config,
+        request: &RateLimitRequest,
+    ) -> Result<Vec<plan::Planned>, RequestError> {
+        plan::plan(config, request, &self.behaviour, &self.lists)
     }
 
     /// Decides a request.
@@ -277,7 +298,8 @@ impl Decider {
         let config =
             config.ok_or_else(|| RequestError::new("no rate limit configuration loaded"))?;
         let behaviour = &self.behaviour;
-        let mut planned = plan::plan(&config, request, behaviour)?;
+        let mut planned = self.plan(&config, request)?;
+        planned.iter().for_each(plan::Planned::count_list);
         if let Some(share) = share {
             for descriptor in &mut planned {
                 descriptor.scale(share).map_err(|error| {

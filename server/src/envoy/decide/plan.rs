@@ -3,11 +3,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use tidegate_core::{FixedWindow, MAX_CHARGES, MAX_SUBJECT, Policy, PolicyError, Share};
+use bytes::Bytes;
+use tidegate_core::telemetry::count_listed;
+use tidegate_core::{
+    FixedWindow, ListAction, MAX_CHARGES, MAX_ID, MAX_SUBJECT, Policy, PolicyError, PolicyLists,
+    Share,
+};
 
 use super::matching::{self, Match};
-use super::{Behaviour, RequestError, StatKey};
-use crate::envoy::request::RateLimitRequest;
+use super::{Behaviour, RequestError, StatKey, subject};
+use crate::envoy::request::{RateLimitDescriptor, RateLimitRequest};
 use crate::limits::config::{Config, Counted, Kind, Limit, PolicyLimit};
 
 /// The maximum number of descriptors in a request.
@@ -36,21 +41,55 @@ pub(super) struct Limited {
     pub(super) rule: Rule,
     pub(super) stat_key: Arc<StatKey>,
     pub(super) subject: Vec<u8>,
+    /// The action of the list entry for the descriptor; `None` for a refund.
+    pub(super) list: Option<ListAction>,
+    /// If a list allows the descriptor, its policy beyond the limit.
+    pub(super) beyond: Option<Policy>,
 }
 
-/// The rule of a limit: it counts all hits, or it decides by a policy.
+/// The rule of a limit: it counts all hits, decides by a policy, or takes slots.
 #[derive(Debug)]
 pub(super) enum Rule {
     Counted(Counted),
     Policy(PolicyLimit),
+    Slots(SlotsRule),
+}
+
+/// The policy of slots, and the id of the hold that takes or frees them.
+#[derive(Debug)]
+pub(super) struct SlotsRule {
+    pub(super) policy: Policy,
+    pub(super) id: Bytes,
 }
 
 impl Limited {
+    pub(super) fn is_allowed(&self) -> bool {
+        self.list == Some(ListAction::Allow)
+    }
+
+    /// Returns `true` if a list denies the descriptor. Hits that have already happened are charged
+    /// nevertheless.
+    pub(super) fn is_denied(&self, hits: u64) -> bool {
+        let has_happened = match &self.rule {
+            Rule::Policy(policy) => policy.charges_afterwards && hits > 0,
+            Rule::Counted(_) | Rule::Slots(_) => false,
+        };
+        self.list == Some(ListAction::Deny) && !has_happened
+    }
+
+    /// Returns the policy for a charge that can be refused. If a list allows the descriptor, the
+    /// policy counts the charge beyond the limit.
+    pub(super) fn charged(&self) -> &Policy {
+        self.beyond.as_ref().unwrap_or_else(|| self.policy())
+    }
+
     /// Returns the policy that the hits are charged to.
     pub(super) fn policy(&self) -> &Policy {
         match &self.rule {
             Rule::Counted(counted) => &counted.counter,
-            Rule::Policy(limit) => &limit.policy,
+            Rule::Policy(PolicyLimit { policy, .. }) | Rule::Slots(SlotsRule { policy, .. }) => {
+                policy
+            }
         }
     }
 }
@@ -60,6 +99,7 @@ pub(super) fn plan(
     config: &Config,
     request: &RateLimitRequest,
     behaviour: &Behaviour,
+    lists: &PolicyLists,
 ) -> Result<Vec<Planned>, RequestError> {
     let descriptors = &request.descriptors;
     if request.domain.is_empty() {
@@ -93,8 +133,11 @@ pub(super) fn plan(
             Some(found) if matches!(found.limit.kind, Kind::Unlimited) => Target::Unlimited,
             Some(found) if replaced.contains(&*found.limit.name) => Target::None,
             Some(found) => {
-                let subject =
-                    super::subject::subject(&request.domain, &descriptor.entries, &found.shared);
+                let subject = match &found.limit.kind {
+                    Kind::Slots(_) => subject::subject_of_slots,
+                    _ => subject::subject,
+                };
+                let subject = subject(&request.domain, &descriptor.entries, &found.shared);
                 if subject.len() > MAX_SUBJECT {
                     let message = format!(
                         "a descriptor has {} bytes; at most {MAX_SUBJECT} are possible",
@@ -102,7 +145,11 @@ pub(super) fn plan(
                     );
                     return Err(RequestError::new(message));
                 }
-                limited(found, subject, behaviour)
+                let list = match descriptor.is_negative_hits {
+                    true => None,
+                    false => list_action(found, descriptor, lists),
+                };
+                limited(found, descriptor, subject, list, behaviour)?
             }
         };
         planned.push(Planned { target, hits, is_refund: descriptor.is_negative_hits });
@@ -120,7 +167,13 @@ fn replaced_names<'m>(matches: &'m [Option<Match<'_>>]) -> HashSet<&'m str> {
     replaces.map(|name| &**name).collect()
 }
 
-fn limited(found: &Match<'_>, subject: Vec<u8>, behaviour: &Behaviour) -> Target {
+fn limited(
+    found: &Match<'_>,
+    descriptor: &RateLimitDescriptor,
+    subject: Vec<u8>,
+    list: Option<ListAction>,
+    behaviour: &Behaviour,
+) -> Result<Target, RequestError> {
     // If the server or the limit is a shadow, the policy becomes a shadow, so that its denial does
     // not prevent the other charges of the call.
     let in_force = |policy: &Policy| match behaviour.is_shadow || found.limit.is_shadow {
@@ -139,17 +192,62 @@ fn limited(found: &Match<'_>, subject: Vec<u8>, behaviour: &Behaviour) -> Target
             Rule::Policy(PolicyLimit::new(in_force(&counted.policy)))
         }
         Kind::Counted(counted) => Rule::Counted(counted.clone()),
-        Kind::Unlimited => return Target::Unlimited,
+        Kind::Slots(policy) => {
+            let id = id_of_hold(descriptor, &found.limit)?;
+            Rule::Slots(SlotsRule { policy: in_force(policy), id })
+        }
+        Kind::Unlimited => return Ok(Target::Unlimited),
     };
-    Target::Limited(Limited {
+    let mut limited = Limited {
         limit: Arc::clone(&found.limit),
         rule,
         stat_key: Arc::clone(&found.stat_key),
         subject,
-    })
+        list,
+        beyond: None,
+    };
+    limited.beyond = limited.is_allowed().then(|| limited.policy().beyond_limit());
+    Ok(Target::Limited(limited))
+}
+
+/// Returns the action of the list entry for the value that selects the subject of a limit.
+fn list_action(
+    found: &Match<'_>,
+    descriptor: &RateLimitDescriptor,
+    lists: &PolicyLists,
+) -> Option<ListAction> {
+    if found.limit.name.is_empty() {
+        return None;
+    }
+    let mut entries = descriptor.entries.iter().rev();
+    let entry = match found.limit.kind {
+        // The last entry is the id of a hold.
+        Kind::Slots(_) => entries.nth(1),
+        _ => entries.next(),
+    };
+    lists.find(&found.limit.name, &entry?.value)
+}
+
+/// Returns the value of the last entry, which is the id of a hold.
+fn id_of_hold(descriptor: &RateLimitDescriptor, limit: &Limit) -> Result<Bytes, RequestError> {
+    let id = descriptor.entries.last().map(|entry| entry.value.clone()).unwrap_or_default();
+    if (1..=MAX_ID).contains(&id.len()) {
+        return Ok(id);
+    }
+    let (place, length) = (&limit.place, id.len());
+    Err(RequestError::new(format!(
+        "the id for the slots of the limit at {place} has {length} bytes; it must have 1 to {MAX_ID}"
+    )))
 }
 
 impl Planned {
+    /// Counts the decision of a list in the metrics.
+    pub(super) fn count_list(&self) {
+        if let Target::Limited(Limited { limit, list: Some(action), .. }) = &self.target {
+            count_listed(&limit.name, *action);
+        }
+    }
+
     /// Replaces the limit of this descriptor by a share of the limit. If the share rounds down to
     /// 0, the limit refuses all hits.
     pub(super) fn scale(&mut self, share: Share) -> Result<(), PolicyError> {
@@ -159,7 +257,7 @@ impl Planned {
                 let limit = share.apply(counted.requests_per_unit.into());
                 counted.requests_per_unit = u32::try_from(limit).unwrap_or(u32::MAX);
             }
-            Rule::Policy(PolicyLimit { policy, .. }) => {
+            Rule::Policy(PolicyLimit { policy, .. }) | Rule::Slots(SlotsRule { policy, .. }) => {
                 *policy = match policy.scaled_to(share)? {
                     Some(scaled) => scaled,
                     None => {
@@ -170,6 +268,7 @@ impl Planned {
                 };
             }
         }
+        limited.beyond = limited.is_allowed().then(|| limited.policy().beyond_limit());
         Ok(())
     }
 }

@@ -24,6 +24,11 @@ pub(super) fn statuses(planned: &[Planned], answers: &[Option<Answer>]) -> Vec<D
 
 fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
     let ok = DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
+    // If a list denies the descriptor, waiting does not help.
+    let is_denied = match &planned.target {
+        Target::Limited(limited) => limited.is_denied(planned.hits),
+        Target::None | Target::Unlimited => false,
+    };
     match (&planned.target, answer) {
         (Target::None, _) => ok,
         (Target::Unlimited, _) => DescriptorStatus { limit_remaining: u32::MAX, ..ok },
@@ -33,7 +38,7 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
                 code: code(is_over && !limited.limit.is_shadow),
                 limit_remaining: clamped(limit_of(limited).saturating_sub(count.after)),
                 current_limit: Some(current_limit(limited)),
-                duration_until_reset: Some(whole_seconds(count.reset)),
+                duration_until_reset: (!is_denied).then(|| whole_seconds(count.reset)),
                 quota: None,
             }
         }
@@ -44,15 +49,23 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
                 code: code(is_refused),
                 limit_remaining: clamped(verdict.remaining()),
                 current_limit: Some(current_limit(limited)),
-                duration_until_reset: Some(wait(&verdict, limited, is_refused)),
+                duration_until_reset: (!is_denied).then(|| wait(&verdict, limited, is_refused)),
                 quota: None,
             }
         }
-        // A descriptor with a limit always has an answer, because the store answers each call or
-        // returns an error.
-        (Target::Limited(limited), None) => {
-            DescriptorStatus { current_limit: Some(current_limit(limited)), ..ok }
+        (Target::Limited(limited), Some(Answer::Slots(verdict))) => {
+            let is_over = is_over(planned.is_refund, limited, Answer::Slots(verdict));
+            DescriptorStatus {
+                code: code(is_over && !limited.limit.is_shadow),
+                limit_remaining: clamped(verdict.remaining()),
+                current_limit: Some(current_limit(limited)),
+                // A slot can become free at any time, so there is no time to wait for.
+                duration_until_reset: None,
+                quota: None,
+            }
         }
+        // The descriptor frees slots that are not taken.
+        (Target::Limited(_), None) => ok,
     }
 }
 
@@ -61,8 +74,12 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
 fn is_over(is_refund: bool, limited: &Limited, answer: Answer) -> bool {
     !is_refund
         && match answer {
-            Answer::Counted(Count { after, .. }) => after > limit_of(limited),
-            Answer::Policy(verdict) => verdict.outcome() != Outcome::Allowed,
+            Answer::Counted(Count { after, .. }) => {
+                after > limit_of(limited) && !limited.is_allowed()
+            }
+            Answer::Policy(verdict) | Answer::Slots(verdict) => {
+                verdict.outcome() != Outcome::Allowed
+            }
             Answer::Used(_) => false,
         }
 }
@@ -84,17 +101,21 @@ fn wait(verdict: &Verdict, limited: &Limited, is_refused: bool) -> DurationMessa
 fn limit_of(limited: &Limited) -> u64 {
     match &limited.rule {
         Rule::Counted(counted) => counted.requests_per_unit.into(),
-        Rule::Policy(limit) => limit.policy.limit(),
+        Rule::Policy(_) | Rule::Slots(_) => limited.policy().limit(),
     }
 }
 
 /// Returns the limit as a message of the protocol. If the protocol has no unit for the window, such
-/// as a window of 15 minutes, the message contains no unit.
+/// as a window of 15 minutes, the message contains no unit. Slots have no window.
 fn current_limit(limited: &Limited) -> RateLimit {
+    let unit = match limited.rule {
+        Rule::Slots(_) => None,
+        _ => Unit::from_policy(limited.policy()),
+    };
     RateLimit {
         name: limited.limit.name.to_string(),
         requests_per_unit: clamped(limit_of(limited)),
-        unit: Unit::from_span(limited.policy().window()).map_or(0, Unit::number),
+        unit: unit.map_or(0, Unit::number),
     }
 }
 
@@ -143,14 +164,14 @@ fn is_quota(planned: &Planned, behaviour: &Behaviour) -> Option<bool> {
         Target::None => Some(behaviour.all_are_quotas),
         // A policy is never a quota. Policies are charged together or not at all, so each exceeded
         // policy refuses the request.
-        Target::Limited(Limited { rule: Rule::Policy(_), .. }) => Some(false),
+        Target::Limited(Limited { rule: Rule::Policy(_) | Rule::Slots(_), .. }) => Some(false),
         Target::Limited(limited) => Some(behaviour.all_are_quotas || limited.limit.is_quota),
     }
 }
 
 /// Returns the response headers. They describe one limit: the last exceeded limit that is not a
 /// quota. If no such limit exists, they describe the first limit with the smallest remaining
-/// amount.
+/// amount. Slots have no header with the seconds until the limit resets.
 pub(super) fn headers(
     planned: &[Planned],
     statuses: &[DescriptorStatus],
@@ -168,17 +189,18 @@ pub(super) fn headers(
         return Vec::new();
     };
     let limit = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
-    let reset = status.duration_until_reset.as_ref().map_or(0, |span| span.seconds);
+    let reset = status.duration_until_reset.as_ref().map(|span| span.seconds.to_string());
     let header = |name: &str, value: String| HeaderValue {
         key: name.to_owned(),
         value,
         ..HeaderValue::default()
     };
-    vec![
+    let mut headers = vec![
         header(&names.limit, limit.to_string()),
         header(&names.remaining, status.limit_remaining.to_string()),
-        header(&names.reset, reset.to_string()),
-    ]
+    ];
+    headers.extend(reset.map(|reset| header(&names.reset, reset)));
+    headers
 }
 
 /// Returns the statistics of all descriptors with a limit, except for refunds. If `is_refused` is
@@ -199,23 +221,30 @@ pub(super) fn tallies(
         };
         let (limit, is_shadow) = (limit_of(&limited), limited.limit.is_shadow);
         let is_over = is_over(is_refund, &limited, *answer);
+        let is_allowed = limited.is_allowed();
         let context = Of {
             key: limited.stat_key,
             limit_key: Arc::clone(&limited.limit.stat_key),
             subject: limited.subject,
         };
         let (before, after) = match answer {
+            // Hits that a list allows are not over the limit.
+            Answer::Counted(Count { before, after, .. }) if is_allowed => {
+                ((*before).min(limit), (*after).min(limit))
+            }
             Answer::Counted(Count { before, after, .. }) => (*before, *after),
-            Answer::Policy(_) if is_over => {
+            Answer::Policy(verdict) | Answer::Slots(verdict) if is_over => {
                 let over_in_cache = if cached.contains(&index) { hits } else { 0 };
-                tallies.push(Tally { over_in_cache, ..Tally::refused(context, hits, is_shadow) });
+                let refusal = Some(*verdict);
+                let refused = Tally::refused(context, hits, is_shadow);
+                tallies.push(Tally { over_in_cache, refusal, ..refused });
                 continue;
             }
-            Answer::Policy(_) if is_refused => {
+            Answer::Policy(_) | Answer::Slots(_) if is_refused => {
                 tallies.push(Tally::empty(context, hits));
                 continue;
             }
-            Answer::Policy(verdict) | Answer::Used(verdict) => {
+            Answer::Policy(verdict) | Answer::Used(verdict) | Answer::Slots(verdict) => {
                 let after = limit.saturating_sub(verdict.remaining());
                 (after.saturating_sub(hits), after)
             }

@@ -30,6 +30,21 @@ pub(super) fn subject(domain: &[u8], entries: &[Entry], shared: &[Option<&str>])
     bytes
 }
 
+/// Returns the subject whose slots a descriptor takes, in the form `domain|key=value|key`. The value
+/// of the last entry is the id of a hold, so the subject contains only the key of this entry.
+pub(super) fn subject_of_slots(
+    domain: &[u8],
+    entries: &[Entry],
+    shared: &[Option<&str>],
+) -> Vec<u8> {
+    let (id, entries) =
+        entries.split_last().map_or((&[][..], entries), |(id, rest)| (&id.key, rest));
+    let mut bytes = subject(domain, entries, shared);
+    bytes.push(b'|');
+    escape(id, &mut bytes);
+    bytes
+}
+
 fn escape(text: &[u8], bytes: &mut Vec<u8>) {
     for byte in text {
         match byte {
@@ -79,6 +94,21 @@ mod tests {
         ];
         let different: HashSet<_> = subjects.iter().collect();
         assert_eq!(different.len(), subjects.len());
+    }
+
+    #[test]
+    fn subjects_of_slots_have_no_id_and_differ_from_subjects_of_rates() {
+        let slots = |pairs| subject_of_slots(b"d", &entries(pairs), &[]);
+        assert_eq!(slots(&[("a", "b"), ("i|d", "1")]), b"d|a=b|i%7Cd");
+        let one = slots(&[("a", "b"), ("id", "1")]);
+        assert_eq!(one, slots(&[("a", "b"), ("id", "2")]));
+        let others = [
+            subject(b"d", &entries(&[("a", "b")]), &[]),
+            subject(b"d", &entries(&[("a", "b"), ("id", "")]), &[]),
+            slots(&[("a", "b"), ("other", "1")]),
+            slots(&[("a", "c"), ("id", "1")]),
+        ];
+        assert!(!others.contains(&one));
     }
 
     #[test]

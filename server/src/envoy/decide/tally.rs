@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use tidegate_core::Verdict;
+
 use super::StatKey;
 
 /// The share of a limit above which hits count as near the limit, in millionths.
@@ -62,6 +64,8 @@ pub struct Tally {
     /// values of requests.
     pub(crate) limit_key: Arc<StatKey>,
     pub(crate) subject: Vec<u8>,
+    /// The verdict of a policy that refused the hits.
+    pub(crate) refusal: Option<Verdict>,
 }
 
 /// The limit and the subject to which a tally belongs.
@@ -118,6 +122,7 @@ impl Tally {
             shadow: 0,
             limit_key,
             subject,
+            refusal: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Reads the files of a directory.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,16 @@ pub struct ConfigFile {
 /// Returns an error if the directory or a file cannot be read, if a file has more than
 /// [`MAX_FILE_BYTES`] or is not UTF-8, or if there are more than [`MAX_FILES`] files.
 pub fn read_directory(directory: &Path) -> Result<Vec<ConfigFile>, ConfigError> {
-    paths(directory)?.iter().map(|path| read(path)).collect()
+    read_files(directory, is_yaml)
+}
+
+/// Like [`read_directory`], but reads the files with an extension for which `is_read` returns
+/// `true`.
+pub(crate) fn read_files(
+    directory: &Path,
+    is_read: fn(&OsStr) -> bool,
+) -> Result<Vec<ConfigFile>, ConfigError> {
+    paths(directory, is_read)?.iter().map(|path| read(path)).collect()
 }
 
 /// Returns a warning for each file and subdirectory of `directory` that only envoyproxy/ratelimit
@@ -43,7 +53,7 @@ pub fn left_out(directory: &Path) -> Vec<String> {
         .map(|entry| entry.path())
         .filter(|path| !is_hidden(path))
         .filter_map(|path| {
-            let reason = match (path.is_dir(), is_yaml(&path)) {
+            let reason = match (path.is_dir(), path.extension().is_some_and(is_yaml)) {
                 (true, _) => "the directory is not read; move its files into the parent directory",
                 (false, false) => "the file is not read: its name does not end in .yaml or .yml",
                 (false, true) => return None,
@@ -63,15 +73,15 @@ pub fn left_out(directory: &Path) -> Vec<String> {
 /// The maximum number of files and subdirectories for which [`left_out`] returns separate warnings.
 const MAX_LEFT_OUT: usize = 10;
 
-fn is_yaml(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+fn is_yaml(extension: &OsStr) -> bool {
+    extension == "yaml" || extension == "yml"
 }
 
 fn is_hidden(path: &Path) -> bool {
     path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-fn paths(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
+fn paths(directory: &Path, is_read: fn(&OsStr) -> bool) -> Result<Vec<PathBuf>, ConfigError> {
     let failed = |error: std::io::Error| {
         let message = format!("the directory cannot be read: {error}");
         ConfigError::about_file(&directory.display().to_string(), message)
@@ -80,7 +90,7 @@ fn paths(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         // The paths include broken links, so that reading such a link reports an error.
-        if is_yaml(&path) && !is_hidden(&path) && !path.is_dir() {
+        if path.extension().is_some_and(is_read) && !is_hidden(&path) && !path.is_dir() {
             paths.push(path);
         }
         if paths.len() > MAX_FILES {

@@ -3,7 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use envoy_types::pb::google::protobuf::Struct;
-use tidegate_core::{FixedWindow, Lease, MAX_EXACT, Policy, PolicyError, format_duration};
+use tidegate_core::{
+    Algorithm, FixedWindow, Lease, MAX_EXACT, Policy, PolicyError, format_duration,
+};
 
 use crate::limits::StatKey;
 
@@ -60,8 +62,16 @@ impl Unit {
         Self::find(|unit| unit.3 == number)
     }
 
-    pub(crate) fn from_span(span: Duration) -> Option<Self> {
+    fn from_span(span: Duration) -> Option<Self> {
         Self::find(|unit| Duration::from_secs(unit.2) == span)
+    }
+
+    /// Returns the unit of a policy's windows. Returns `None` if the protocol has no such unit.
+    pub(crate) fn from_policy(policy: &Policy) -> Option<Self> {
+        match policy.algorithm() {
+            Algorithm::Quota(quota) => Self::from_name(quota.unit().keyword()),
+            _ => Self::from_span(policy.window()),
+        }
     }
 
     /// Returns the number of the unit in the protocol.
@@ -104,6 +114,9 @@ pub(crate) enum Kind {
     Counted(Counted),
     /// A policy of Tidegate. The policies of a request are charged together or not at all.
     Policy(PolicyLimit),
+    /// A policy of slots. The value of a descriptor's last entry is the id of the hold that has the
+    /// slots.
+    Slots(Policy),
 }
 
 impl Kind {
@@ -112,6 +125,15 @@ impl Kind {
             Self::Unlimited => false,
             Self::Counted(counted) => counted.policy.is_leased(),
             Self::Policy(limit) => limit.policy.is_leased(),
+            Self::Slots(policy) => policy.is_leased(),
+        }
+    }
+
+    /// Returns the policy that the limit has as a text.
+    pub(super) fn text(&self) -> Option<&Policy> {
+        match self {
+            Self::Unlimited | Self::Counted(_) => None,
+            Self::Policy(PolicyLimit { policy, .. }) | Self::Slots(policy) => Some(policy),
         }
     }
 
@@ -130,6 +152,7 @@ impl Kind {
                 return Err("its hits are charged after they have happened".into());
             }
             Self::Policy(limit) => &mut limit.policy,
+            Self::Slots(_) => return Err("slots are taken and freed in the store".into()),
         };
         Lease::new().check(policy).map_err(|error| error.to_string())?;
         *policy = policy.clone().leased();
@@ -176,14 +199,22 @@ impl Limit {
         let rule = match &self.kind {
             Kind::Unlimited => "unlimited".to_owned(),
             Kind::Counted(counted) => {
-                let window = counted.counter.window();
-                let unit = Unit::from_span(window).map_or_else(
-                    || format!("period={}", format_duration(window)),
+                let policy = &counted.policy;
+                let unit = Unit::from_policy(policy).map_or_else(
+                    || format!("period={}", format_duration(policy.window())),
                     |unit| format!("unit={}", unit.name().to_ascii_uppercase()),
                 );
-                format!("{unit} requests_per_unit={}", counted.requests_per_unit)
+                let requests = counted.requests_per_unit;
+                match policy.algorithm() {
+                    Algorithm::Quota(quota) => {
+                        format!("{unit} requests_per_unit={requests} calendar={quota}")
+                    }
+                    _ => format!("{unit} requests_per_unit={requests}"),
+                }
             }
-            Kind::Policy(limit) => format!("policy={}", limit.policy),
+            Kind::Policy(PolicyLimit { policy, .. }) | Kind::Slots(policy) => {
+                format!("policy={policy}")
+            }
         };
         format!("{key}: {rule}, shadow_mode: {}\n", self.is_shadow)
     }
@@ -196,16 +227,22 @@ impl fmt::Display for Limit {
         match &self.kind {
             Kind::Unlimited => f.write_str("unlimited")?,
             Kind::Counted(counted) => {
-                let window = counted.counter.window();
-                write!(f, "{} per {}", counted.requests_per_unit, format_duration(window))?;
+                let window = format_duration(counted.counter.window());
+                match counted.policy.algorithm() {
+                    Algorithm::Quota(quota) => write!(f, "{quota}")?,
+                    _ => write!(f, "{} per {window}", counted.requests_per_unit)?,
+                }
             }
-            Kind::Policy(limit) => write!(f, "{}", limit.policy)?,
+            Kind::Policy(PolicyLimit { policy, .. }) | Kind::Slots(policy) => {
+                write!(f, "{policy}")?;
+            }
         }
+        let is_policy = self.kind.text().is_some();
         for (is_so, word) in [
             // The text of a policy already contains `shadow`.
-            (self.is_shadow && !matches!(self.kind, Kind::Policy(_)), "shadow"),
+            (self.is_shadow && !is_policy, "shadow"),
             (self.is_quota, "quota"),
-            (self.kind.is_leased() && !matches!(self.kind, Kind::Policy(_)), "leased"),
+            (self.kind.is_leased() && !is_policy, "leased"),
         ] {
             if is_so {
                 write!(f, " {word}")?;
@@ -219,6 +256,26 @@ impl Counted {
     pub(crate) fn new(requests_per_unit: u32, window: Duration) -> Result<Self, PolicyError> {
         let counter = Policy::new(COUNTER_NAME, FixedWindow::new(MAX_EXACT, window))?;
         let policy = Policy::new(COUNTER_NAME, FixedWindow::new(requests_per_unit.into(), window))?;
+        Ok(Self { requests_per_unit, counter, policy })
+    }
+
+    /// Creates a limit per window of a calendar. `calendar` is the part of a quota after its unit,
+    /// such as `in Europe/Amsterdam`.
+    pub(crate) fn in_calendar(
+        requests_per_unit: u32,
+        unit: Unit,
+        calendar: &str,
+    ) -> Result<Self, String> {
+        let policy = |limit: u64| {
+            let text = format!("{COUNTER_NAME}: quota {limit}/{} {calendar}", unit.name());
+            let policy: Policy = text.parse().map_err(|error: PolicyError| error.to_string())?;
+            // The options of all policies, such as `block`, are not possible.
+            if policy.to_string() != format!("{COUNTER_NAME}: {}", policy.algorithm()) {
+                return Err("only `in`, `from`, `at` and `anchored` are possible".to_owned());
+            }
+            Ok(policy)
+        };
+        let (counter, policy) = (policy(MAX_EXACT)?, policy(requests_per_unit.into())?);
         Ok(Self { requests_per_unit, counter, policy })
     }
 }

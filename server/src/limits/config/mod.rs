@@ -1,5 +1,5 @@
 //! The limits of Envoy's service. They are read from a directory of YAML files in the format of
-//! envoyproxy/ratelimit, to which Tidegate adds five keys.
+//! envoyproxy/ratelimit, to which Tidegate adds six keys.
 //!
 //! ```yaml
 //! domain: shop
@@ -21,6 +21,13 @@
 //!   - key: user
 //!     policy: token-bucket 10000/1h
 //!     charge_afterwards: true
+//!
+//!   # At most 10 requests of a customer at a time.
+//!   - key: customer
+//!     descriptors:
+//!       - key: request_id
+//!         policy: concurrent 10 lease 5m
+//!         hold_id: true
 //! ```
 //!
 //! | key | place | meaning |
@@ -28,8 +35,10 @@
 //! | `policy` | in a descriptor, instead of `rate_limit` | a policy in [the grammar](tidegate_core::Policy) of Tidegate; the keys `name` and `replaces` are then also in the descriptor |
 //! | `charge_afterwards` | next to `policy` | hits have already happened, so they are charged even beyond the limit and never refused; a request with a `hits_addend` of 0 is refused if nothing remains |
 //! | `refunds` | next to `policy` | allows `is_negative_hits`; refused hits are recorded, so that a refund refunds only hits that were charged |
+//! | `hold_id` | next to a `policy` of slots (`concurrent`) | `true` makes the value of this descriptor the id of the hold that has the slots; the entries before it are the subject |
 //! | `lease` | in a descriptor with a `rate_limit` or a `policy` | `true` leases the limit; `false` excludes it from `limits.lease_all` |
 //! | `period` | in `rate_limit`, instead of `unit` | a window of any length, such as `15m` |
+//! | `calendar` | in `rate_limit`, next to a `unit` of a day or longer | the windows are the days, weeks, months or years of a [calendar](tidegate_core::Quota), such as `in Europe/Amsterdam` or `from monday in UTC` |
 //!
 //! The [resources](crate::limits::xds) of a management server are read by the same rules, but do
 //! not have Tidegate's additional keys.
@@ -52,6 +61,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+pub(crate) use directory::read_files;
 pub use directory::{ConfigFile, MAX_FILE_BYTES, MAX_FILES, left_out, read_directory};
 pub use error::ConfigError;
 use error::Source;

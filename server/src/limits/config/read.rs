@@ -40,11 +40,12 @@ const IN_DESCRIPTOR: &[&str] = &[
     "charge_afterwards",
     "refunds",
     "lease",
+    "hold_id",
 ];
 /// The keys of a limit that are in the descriptor next to a `policy:`, but inside a `rate_limit:`.
 const BESIDE_POLICY: &[&str] = &["name", "replaces"];
 const IN_RATE_LIMIT: &[&str] =
-    &["requests_per_unit", "unit", "unlimited", "name", "replaces", "period"];
+    &["requests_per_unit", "unit", "unlimited", "name", "replaces", "period", "calendar"];
 const IN_REPLACES: &[&str] = &["name"];
 
 /// Reads one file or resource.
@@ -182,19 +183,16 @@ impl<'s> Reader<'s> {
                 Problem::new(at_key(map, "lease").unwrap_or(at), message)
             })?;
         }
-        let name = match &kind {
-            Kind::Policy(limit)
-                if limit.policy.name() != POLICY_NAME && text(named, "name")?.is_empty() =>
-            {
-                limit.policy.name()
+        let name = match kind.text() {
+            Some(policy) if policy.name() != POLICY_NAME && text(named, "name")?.is_empty() => {
+                policy.name()
             }
             _ => text(named, "name")?,
         };
         let replaces = self.replaces(named, name)?;
         Ok(Some(Limit {
             name: name.into(),
-            is_shadow: is_shadow
-                || matches!(&kind, Kind::Policy(limit) if limit.policy.is_shadow()),
+            is_shadow: is_shadow || kind.text().is_some_and(Policy::is_shadow),
             kind,
             replaces,
             is_quota,
@@ -211,9 +209,9 @@ impl<'s> Reader<'s> {
         let requests_per_unit = number(map, "requests_per_unit")?;
         let name = text(map, "unit")?;
         let unit = Unit::from_name(name);
-        let period = present(map, "period");
+        let (period, calendar) = (present(map, "period"), present(map, "calendar"));
         if boolean(map, "unlimited")? {
-            let given = period.or(map.get("unit").filter(|_| unit.is_some()));
+            let given = period.or(calendar).or(map.get("unit").filter(|_| unit.is_some()));
             return match given {
                 None => Ok(Kind::Unlimited),
                 Some(node) => {
@@ -222,6 +220,16 @@ impl<'s> Reader<'s> {
             };
         }
         let at_unit = map.get("unit").map_or(at, |node| node.at);
+        if let (Some(_), Some(node)) = (period, calendar) {
+            let message = "a limit has either 'period' or 'calendar', not both";
+            return Err(Problem::new(node.at, message));
+        }
+        if let (Some(unit), Some(node)) = (unit, calendar) {
+            let counted = Counted::in_calendar(requests_per_unit, unit, text(map, "calendar")?);
+            return counted
+                .map(Kind::Counted)
+                .map_err(|error| Problem::new(node.at, format!("invalid calendar: {error}")));
+        }
         let window = match (unit, period) {
             (None, Some(node)) if name.is_empty() => parse_duration(text(map, "period")?)
                 .map_err(|error| Problem::new(node.at, format!("invalid period: {error}")))?,
@@ -230,6 +238,10 @@ impl<'s> Reader<'s> {
                 return Err(Problem::new(node.at, message));
             }
             (Some(unit), None) => unit.span(),
+            (None, None) if calendar.is_some() && name.is_empty() => {
+                let message = "'calendar' needs a unit: day, week, month or year";
+                return Err(Problem::new(at_unit, message));
+            }
             (None, None) => {
                 let message = format!("invalid rate limit unit '{}'", shown(name));
                 return Err(Problem::new(at_unit, message));
@@ -259,7 +271,7 @@ impl<'s> Reader<'s> {
     }
 
     fn only_beside_policy(&self, map: &Map) -> Result<(), Problem> {
-        for key in ["charge_afterwards", "refunds"] {
+        for key in ["charge_afterwards", "refunds", "hold_id"] {
             if let Some(at) = at_key(map, key) {
                 let message = format!("'{key}' is only possible with a 'policy'");
                 return Err(Problem::new(at, message));
@@ -315,13 +327,16 @@ fn policy_limit(map: &Map, node: &Node, is_quota: bool) -> Result<Kind, Problem>
     if !policy.is_named() {
         policy = format!("{POLICY_NAME}: {}", scalar.text).parse().map_err(invalid)?;
     }
-    if policy.is_concurrent() {
-        let message = "invalid policy: only a hold takes slots (`concurrent`), and a request of Envoy makes no \
-                       hold; use `TG.HOLD` or `/v1/hold`";
-        return Err(Problem::new(node.at, message));
-    }
     if boolean(map, "shadow_mode")? {
         policy = policy.shadow();
+    }
+    if policy.is_concurrent() {
+        check_slots(map, node)?;
+        return Ok(Kind::Slots(policy));
+    }
+    if let Some(at) = at_key(map, "hold_id") {
+        let message = "'hold_id' is only possible with a policy of slots (`concurrent`)";
+        return Err(Problem::new(at, message));
     }
     let mut limit = PolicyLimit::new(policy);
     limit.charges_afterwards = boolean(map, "charge_afterwards")?;
@@ -329,6 +344,31 @@ fn policy_limit(map: &Map, node: &Node, is_quota: bool) -> Result<Kind, Problem>
         limit = limit.with_refunds().map_err(invalid)?;
     }
     Ok(Kind::Policy(limit))
+}
+
+/// Checks the keys next to a policy of slots.
+fn check_slots(map: &Map, policy: &Node) -> Result<(), Problem> {
+    if !boolean(map, "hold_id")? {
+        let message = "invalid policy: a request takes slots (`concurrent`) under an id; they need `hold_id: true`, \
+                       and a descriptor whose value is the id, such as `x-request-id`";
+        return Err(Problem::new(at_key(map, "hold_id").unwrap_or(policy.at), message));
+    }
+    if !text(map, "value")?.is_empty() {
+        let message = "'hold_id' cannot be combined with 'value': each request has its own id";
+        return Err(Problem::new(at_key(map, "value").unwrap_or(policy.at), message));
+    }
+    for (key, reason) in [
+        ("charge_afterwards", "a request takes its slots before it begins"),
+        ("refunds", "the end of a request frees its slots"),
+        ("detailed_metric", "each id would have its own statistics"),
+        ("value_to_metric", "each id would have its own statistics"),
+    ] {
+        if boolean(map, key)? {
+            let message = format!("'{key}' cannot be combined with slots (`concurrent`): {reason}");
+            return Err(Problem::new(at_key(map, key).unwrap_or(policy.at), message));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the value of a key, or `None` if the key is missing or its value is null.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::Policy;
+use tidegate_core::{Policy, Verdict};
 
 pub(crate) use super::counts::Kind;
 pub(crate) use super::shown::Subject;
@@ -26,6 +26,8 @@ pub(crate) struct LimitEvent<'a> {
     pub(crate) kind: Kind,
     pub(crate) limit: LimitRef<'a>,
     pub(crate) subject: Subject<'a>,
+    /// The verdict, if the kind is `Refused`.
+    pub(crate) verdict: Option<&'a Verdict>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

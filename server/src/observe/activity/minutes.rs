@@ -2,6 +2,9 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Mutex;
+use std::time::SystemTime;
+
+use tidegate_core::Verdict;
 
 use super::shown::Cut;
 use super::sketch::{Estimate, Sketch};
@@ -13,8 +16,38 @@ const SHARDS: usize = 8;
 /// The maximum number of keys that a shard keeps per minute.
 const CAPACITY: usize = 64;
 
-/// A limit that refused a request, and the kept part of the refused subject.
-pub(super) type Refused = (LimitName, Option<Cut>);
+/// A limit and a subject that it refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) limit: LimitName,
+    /// The kept part of the subject.
+    pub(super) cut: Option<Cut>,
+    /// The block at the last refusal.
+    pub(super) blocked: Option<Blocked>,
+}
+
+impl Refused {
+    pub(super) fn new(limit: LimitName, cut: Option<Cut>) -> Self {
+        Self { limit, cut, blocked: None }
+    }
+}
+
+/// The block of a subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Blocked {
+    pub(super) until: SystemTime,
+    pub(super) level: u8,
+}
+
+impl Blocked {
+    pub(super) fn new(verdict: &Verdict) -> Option<Self> {
+        let span = verdict.blocked_for();
+        if span.is_zero() {
+            return None;
+        }
+        Some(Self { until: SystemTime::now().checked_add(span)?, level: verdict.block_level() })
+    }
+}
 
 /// The refusals of the current and of the previous minute, by limit and subject.
 #[derive(Debug, Default)]
@@ -37,13 +70,20 @@ impl Default for Minutes {
 }
 
 impl Refusals {
-    pub(super) fn count(&self, key: impl Hash, value: impl FnOnce() -> Refused) {
+    pub(super) fn count(
+        &self,
+        key: impl Hash,
+        blocked: Option<Blocked>,
+        value: impl FnOnce() -> Refused,
+    ) {
         let hash = self.hasher.hash_one(key);
         #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
         let place = hash as usize % SHARDS;
         // The shard always exists, because `place` is less than `SHARDS`.
-        if let Some(shard) = self.shards.get(place) {
-            lock(shard).current.add(hash, value);
+        if let Some(shard) = self.shards.get(place)
+            && let Some(refused) = lock(shard).current.add(hash, value)
+        {
+            refused.blocked = blocked;
         }
     }
 
@@ -61,7 +101,9 @@ impl Refusals {
         let (mut total, mut top) = (0, Vec::new());
         for shard in &self.shards {
             let minutes = lock(shard);
-            let both = [&minutes.current, &minutes.previous];
+            // The current minute is last, because its values replace the values of the previous
+            // minute.
+            let both = [&minutes.previous, &minutes.current];
             total += both.iter().map(|minute| minute.total()).sum::<u64>();
             let keys: HashMap<u64, &Refused> = both
                 .iter()
@@ -69,7 +111,7 @@ impl Refusals {
                 .map(|(hash, _, value)| (hash, value))
                 .collect();
             top.extend(keys.into_iter().map(|(hash, value)| {
-                let [current, previous] = both.map(|minute| minute.estimate(hash));
+                let [previous, current] = both.map(|minute| minute.estimate(hash));
                 (current.plus(previous), hash, value.clone())
             }));
         }
@@ -91,16 +133,17 @@ mod tests {
     #[test]
     fn what_surely_was_refused_most_comes_before_what_may_have_been() {
         let refusals = Refusals::default();
-        let value = |key: usize| (LimitName::Key(StatKey::new(key.to_string()).into()), None);
+        let value =
+            |key: usize| Refused::new(LimitName::Key(StatKey::new(key.to_string()).into()), None);
         let is_of_first = |key: &usize| refusals.hasher.hash_one(key).is_multiple_of(SHARDS as u64);
         // The first shard receives five times as many keys as it has entries. Each entry then
         // counts five refusals, but only one of them is certainly a refusal of the entry's key.
         for key in (0_usize..).filter(is_of_first).take(5 * CAPACITY) {
-            refusals.count(key, || value(key));
+            refusals.count(key, None, || value(key));
         }
         let sure = (0_usize..).find(|key| !is_of_first(key)).unwrap();
         for _ in 0..3 {
-            refusals.count(sure, || value(sure));
+            refusals.count(sure, None, || value(sure));
         }
         let (total, top) = refusals.top(2);
         assert_eq!(total, 5 * CAPACITY as u64 + 3);

@@ -10,11 +10,13 @@
 //! | history | [`SECONDS`] samples per limit |
 //! | refused subjects | 512 per minute, two minutes |
 //! | slow calls | 10 per minute, two minutes |
+//! | bans | the last 20 |
 //! | a subject, a text | 160 bytes; the middle of a longer text is left out |
 //!
 //! A decision increments one counter of its limit. A refusal is also counted in a [`Sketch`]. Once
 //! a second, [`Activity::run`] computes the rates from the differences of the counters.
 
+mod bans;
 mod counts;
 mod errors;
 mod event;
@@ -37,12 +39,14 @@ use tokio::time::MissedTickBehavior;
 use crate::limits::config::Config;
 use crate::limits::{LoadError, StatKey};
 use crate::store::OnStoreError;
+pub(crate) use bans::Ban;
+use bans::Bans;
 use counts::{Counts, History, Widths};
 use errors::Errors;
 pub(crate) use event::{Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Subject};
 use limits::Limits;
 use loads::Loads;
-use minutes::Refusals;
+use minutes::{Blocked, Refusals, Refused};
 pub use query::{LimitColumn, LimitsQuery};
 use shown::{Cut, cut_text, shown};
 pub use sketch::{Estimate, Sketch};
@@ -105,6 +109,7 @@ pub struct Activity {
     policies: Limits<Policy>,
     refusals: Refusals,
     slow: SlowCalls,
+    bans: Bans,
     loads: Mutex<Loads>,
     stores: Vec<WatchedStore>,
     samples: Mutex<Samples>,
@@ -133,6 +138,7 @@ impl Activity {
             policies: Limits::default(),
             refusals: Refusals::default(),
             slow: SlowCalls::default(),
+            bans: Bans::default(),
             loads: Mutex::default(),
             stores,
             samples: Mutex::new(Samples {
@@ -185,13 +191,14 @@ impl Activity {
         if let Some(error) = error {
             self.errors.count(error);
         }
-        for LimitEvent { kind, limit, subject } in limits {
+        for LimitEvent { kind, limit, subject, verdict } in limits {
             match limit {
                 LimitRef::Key(key) => self.limits.count(key, kind),
                 LimitRef::Policy(policy) => self.policies.count(policy, kind),
             }
             if kind == Kind::Refused {
-                self.refusals.count((limit, subject), || (limit.to_name(), self.cut(subject)));
+                let refused = || Refused::new(limit.to_name(), self.cut(subject));
+                self.refusals.count((limit, subject), verdict.and_then(Blocked::new), refused);
             }
         }
     }
@@ -200,6 +207,11 @@ impl Activity {
     /// case, this function uses `call` to create the record.
     pub(crate) fn record_slow(&self, took: Duration, call: impl FnOnce() -> SlowCall) {
         self.slow.record(took, call);
+    }
+
+    /// Records a ban, or the end of one.
+    pub(crate) fn record_ban(&self, ban: Ban) {
+        self.bans.record(ban);
     }
 
     /// Returns the part of a subject to keep, or `None` if subjects are not shown.

@@ -60,24 +60,24 @@ impl<V> Sketch<V> {
     }
 
     /// Counts one occurrence of a key. If the key is not in the sketch, `value` creates its value.
-    pub fn add(&mut self, hash: u64, value: impl FnOnce() -> V) {
+    /// Returns the value, which the caller can change.
+    pub fn add(&mut self, hash: u64, value: impl FnOnce() -> V) -> Option<&mut V> {
         self.total += 1;
         if let Some(index) = self.index(hash) {
-            if let Some(entry) = self.entries.get_mut(index) {
-                entry.count += 1;
-            }
-            return;
+            let entry = self.entries.get_mut(index)?;
+            entry.count += 1;
+            return Some(&mut entry.value);
         }
         if self.hashes.len() < self.capacity {
             self.hashes.push(hash);
             self.entries.push(Entry { count: 1, error: 0, value: value() });
-            return;
+            return self.entries.last_mut().map(|entry| &mut entry.value);
         }
         let smallest = self.entries.iter_mut().zip(&mut self.hashes);
-        if let Some((entry, place)) = smallest.min_by_key(|(entry, _)| entry.count) {
-            *place = hash;
-            *entry = Entry { count: entry.count + 1, error: entry.count, value: value() };
-        }
+        let (entry, place) = smallest.min_by_key(|(entry, _)| entry.count)?;
+        *place = hash;
+        *entry = Entry { count: entry.count + 1, error: entry.count, value: value() };
+        Some(&mut entry.value)
     }
 
     /// Returns the bounds of a key's count. The key does not have to be in the sketch.

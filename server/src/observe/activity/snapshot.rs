@@ -3,8 +3,10 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
 
+use super::bans::Ban;
 use super::counts::{History, Kind, Widths};
 use super::loads::{Loads, Names};
+use super::minutes::Refused;
 use super::shown::{Cut, shown};
 use super::slow::SlowCall;
 use super::stores::WatchedStore;
@@ -28,12 +30,15 @@ impl Activity {
         let loads = &*lock(&self.loads);
         let (limits, other_limits) = self.limit_rows(query, widths, loads);
         let (refused, top) = self.refusals.top(SHOWN_SUBJECTS);
-        let subjects = top.into_iter().map(|(estimate, (limit, cut))| {
+        let subjects = top.into_iter().map(|(estimate, Refused { limit, cut, blocked })| {
             let mut fields = Map::new();
             fields.insert("limit".into(), limit.text().into());
             put_subject(&mut fields, cut);
             fields.insert("at_least".into(), estimate.at_least.into());
             fields.insert("at_most".into(), estimate.at_most.into());
+            let until = blocked.map(|blocked| millis(blocked.until));
+            fields.insert("blocked_until_ms".into(), until.into());
+            fields.insert("block_level".into(), blocked.map_or(0, |blocked| blocked.level).into());
             Value::Object(fields)
         });
         let mut errors = Vec::new();
@@ -59,6 +64,7 @@ impl Activity {
                 "top": subjects.collect::<Vec<_>>(),
             },
             "slow_calls": self.slow.top().into_iter().map(slow_call).collect::<Vec<_>>(),
+            "bans": self.bans.last().into_iter().map(ban).collect::<Vec<_>>(),
             "stores": self.stores.iter().map(store).collect::<Vec<_>>(),
             "on_store_error": match self.settings.on_store_error {
                 OnStoreError::Error => "error".to_owned(),
@@ -183,6 +189,18 @@ fn slow_call(call: SlowCall) -> Value {
     fields.insert("other_limits".into(), call.other_limits.into());
     fields.insert("outcome".into(), call.outcome.into());
     put_subject(&mut fields, call.subject);
+    Value::Object(fields)
+}
+
+fn ban(ban: Ban) -> Value {
+    let (end, reason) = ban.end_and_reason.unzip();
+    let mut fields = Map::new();
+    fields.insert("at_ms".into(), millis(ban.at).into());
+    fields.insert("protocol".into(), ban.source.as_str().into());
+    fields.insert("limit".into(), ban.limit.text().into());
+    put_subject(&mut fields, ban.subject);
+    fields.insert("until_ms".into(), end.map(millis).into());
+    fields.insert("reason".into(), reason.map(|reason| shown(reason.as_bytes())).into());
     Value::Object(fields)
 }
 

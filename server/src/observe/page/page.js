@@ -127,14 +127,35 @@ const subjectText = (it) => [
   [it.tenant && `tenant ${it.tenant}`, "more subject"],
 ];
 
-const subjectColumns = [
-  { kind: "wide", set: (cell, it) => parts(cell, subjectText(it)) },
-  { kind: "wide", set: (cell, it) => setText(cell, it.limit) },
-  {
-    kind: "number", label: "refusals",
-    set: (cell, it) => setText(cell, it.at_least === it.at_most ? count(it.at_most) : `${count(it.at_least)} – ${count(it.at_most)}`),
-  },
-];
+function subjectColumns(now) {
+  const block = (it) => {
+    if (it.blocked_until_ms === null || it.blocked_until_ms <= now) return [["none", "zero"]];
+    return [[`for ${span(it.blocked_until_ms - now)}`, "hot"], [it.block_level ? `level ${it.block_level}` : "", "more"]];
+  };
+  return [
+    { kind: "wide", set: (cell, it) => parts(cell, subjectText(it)) },
+    { kind: "wide", set: (cell, it) => setText(cell, it.limit) },
+    { kind: "", label: "block", set: (cell, it) => parts(cell, block(it)) },
+    {
+      kind: "number", label: "refusals",
+      set: (cell, it) => setText(cell, it.at_least === it.at_most ? count(it.at_most) : `${count(it.at_least)} – ${count(it.at_most)}`),
+    },
+  ];
+}
+
+function banColumns(now) {
+  const end = (it) => {
+    if (it.until_ms === null) return [["unbanned", "good"]];
+    return it.until_ms <= now ? [["over", "zero"]] : [[`for ${span(it.until_ms - now)}`, "hot"]];
+  };
+  return [
+    { kind: "wide", set: (cell, it) => parts(cell, subjectText(it)) },
+    { kind: "wide", set: (cell, it) => setText(cell, it.limit) },
+    { kind: "", set: (cell, it) => parts(cell, [[`${span(now - it.at_ms)} ago`, ""], [it.protocol, "more"]]) },
+    { kind: "", set: (cell, it) => parts(cell, end(it)) },
+    { kind: "wide", label: "reason", set: (cell, it) => setText(cell, it.reason === null ? "–" : it.reason) },
+  ];
+}
 
 function storeColumns(now) {
   const state = (it) => {
@@ -237,9 +258,10 @@ function show(activity) {
     ? `Others: ${number(other.admitted_per_second)} admitted, ${number(other.refused_per_second)} refused, ${number(other.shadow_per_second)} in shadow per second.`
     : "");
   const subjects = activity.refused_subjects;
-  fill("subjects", subjects.top, subjectColumns);
+  fill("subjects", subjects.top, subjectColumns(now));
   const hidden = subjects.are_shown ? "" : " Subjects are hidden; page.subjects = true in the settings file shows them.";
   setText(byId("subjects-note"), `${plural(subjects.refusals, "refusal", "refusals")} in this and the previous minute. Two numbers are the bounds of a count.${hidden}`);
+  fill("bans", activity.bans, banColumns(now));
   fill("stores", activity.stores, storeColumns(now));
   const onStoreError = activity.on_store_error;
   const share = onStoreError.startsWith("share:") ? `are decided by this server, with ${onStoreError.slice(6)} of each limit` : onStoreError;

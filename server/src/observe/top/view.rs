@@ -31,6 +31,7 @@ pub fn lines(snapshot: &Value, state: &State, width: Option<usize>) -> Vec<Line<
     view.head(snapshot, state);
     view.limits(snapshot);
     view.subjects(&snapshot["refused_subjects"]);
+    view.bans(snapshot);
     view.stores(snapshot);
     view.configuration(&snapshot["configuration"]);
     view.slow_calls(snapshot);
@@ -183,8 +184,39 @@ impl View {
             let cells =
                 ["at_least", "at_most"].map(|bound| (count(number(subject, bound)), Style::new()));
             self.row(&format!("{name}  {}", text(subject, "limit")), &cells);
+            let left = number(subject, "blocked_until_ms").saturating_sub(self.now);
+            if left > 0 {
+                let level = match number(subject, "block_level") {
+                    0 => String::new(),
+                    level => format!(", level {level}"),
+                };
+                let line = format!("  blocked for {}{level}", span(left));
+                self.line(vec![Span::raw(line)]);
+            }
         }
         self.none_if(top.is_empty(), "no refusal");
+    }
+
+    /// Adds the last bans, if there are any.
+    fn bans(&mut self, snapshot: &Value) {
+        let bans = list(&snapshot["bans"]);
+        if bans.is_empty() {
+            return;
+        }
+        self.title("LAST BANS", &["blocked"]);
+        for ban in bans {
+            let ago = span(self.now.saturating_sub(number(ban, "at_ms")));
+            let parts =
+                ["protocol", "limit", "subject", "reason"].map(|field| text(ban, field) + "  ");
+            let name = format!("{ago} ago  {}", parts.concat().trim_end());
+            let left = number(ban, "until_ms").saturating_sub(self.now);
+            let (end, style) = match (ban["until_ms"].is_null(), left) {
+                (true, _) => ("unbanned".to_owned(), GOOD),
+                (false, 0) => ("over".to_owned(), SOFT),
+                (false, left) => (format!("for {}", span(left)), Style::new()),
+            };
+            self.row(&name, &[(end, style)]);
+        }
     }
 
     fn stores(&mut self, snapshot: &Value) {

@@ -44,6 +44,56 @@ async fn the_subjects_refused_most_come_first_with_their_limits() {
 }
 
 #[tokio::test]
+async fn a_refused_subject_has_the_end_and_the_level_of_its_block() {
+    let watched = Watched::with_subjects();
+    let text = "p: fixed-window 1/1d block 1h x2 up to 1d forget 7d";
+    watched.acquire(text, b"x", 3).await;
+    watched.acquire("q: fixed-window 1/1d", b"x", 2).await;
+    let snapshot = watched.snapshot();
+    let now = snapshot["now_ms"].as_u64().unwrap();
+    let [p, q] = [&top(&watched)[0], &top(&watched)[1]];
+    assert_eq!((&p["limit"], &p["block_level"]), (&json!(text), &json!(1)));
+    let left = p["blocked_until_ms"].as_u64().unwrap().saturating_sub(now);
+    assert!((3_500_000..=3_600_000).contains(&left), "{left}");
+    assert_eq!((&q["blocked_until_ms"], &q["block_level"]), (&Value::Null, &json!(0)));
+}
+
+#[tokio::test]
+async fn the_last_bans_have_their_ends_and_reasons() {
+    use tidegate_server::calls::{CallOptions, Verb};
+
+    for (watched, subject) in
+        [(Watched::with_subjects(), json!("mallory")), (Watched::new(), Value::Null)]
+    {
+        let charge = || [(watched.charge("login: fixed-window 1/1d", b"mallory"), None)];
+        let ban = |reason: String| {
+            let mut options = CallOptions::default();
+            options.span = Some(Duration::from_secs(7_200));
+            options.reason = Some(reason);
+            Verb::Ban.call(charge(), options).unwrap()
+        };
+        for number in 0..30 {
+            let _ = watched.calls.decide(&ban(format!("reason {number}"))).await.unwrap();
+        }
+        let error = watched.calls.decide(&ban("a\u{202e}\n".to_owned())).await.unwrap_err();
+        assert!(error.to_string().contains("control"), "{error}");
+        let _ = watched.calls.decide(&ban("a\u{202e}b".to_owned())).await.unwrap();
+        let unban = Verb::Unban.call(charge(), CallOptions::default()).unwrap();
+        let _ = watched.calls.decide(&unban).await.unwrap();
+        let snapshot = watched.snapshot();
+        let bans = snapshot["bans"].as_array().unwrap();
+        assert_eq!(bans.len(), 20);
+        assert_eq!((&bans[0]["until_ms"], &bans[0]["reason"]), (&Value::Null, &Value::Null));
+        assert!(!bans[1]["reason"].as_str().unwrap().contains('\u{202e}'));
+        assert_eq!(bans[2]["reason"], "reason 29");
+        assert_eq!(bans[2]["limit"], "login: fixed-window 1/1d");
+        assert_eq!(bans[2]["subject"], subject);
+        let left = bans[2]["until_ms"].as_u64().unwrap() - snapshot["now_ms"].as_u64().unwrap();
+        assert!((7_000_000..=7_200_000).contains(&left), "{left}");
+    }
+}
+
+#[tokio::test]
 async fn without_the_setting_no_subject_and_no_tenant_is_in_the_snapshot() {
     let mut watched = Watched::new();
     watched.ask("user", "S3CRET", 9).await;

@@ -142,7 +142,13 @@ fn full() -> Value {
         },
         "refused_subjects": {"are_shown": true, "top": [{
             "subject": "s", "tenant": "t", "limit": "d.a", "at_least": 1_234, "at_most": 1_234_567,
+            "blocked_until_ms": at(0) + 240_000, "block_level": 2,
         }]},
+        "bans": [
+            {"at_ms": at(1), "protocol": "v1", "limit": "p", "subject": "s", "until_ms": null, "reason": null},
+            {"at_ms": at(9), "protocol": "resp", "limit": "p", "subject": "s", "until_ms": at(0) + 7_200_000, "reason": "why"},
+            {"at_ms": at(99), "protocol": "v1", "limit": "p", "subject": null, "until_ms": at(3), "reason": "old"},
+        ],
         "stores": [{
             "url": "redis://a", "role": "store", "answers": false, "since_ms": at(7_200), "error": "down",
             "breaker": "open", "probe_us": null,
@@ -176,6 +182,12 @@ fn each_field_of_a_snapshot_has_its_place_and_unit() {
         "",
         "SUBJECTS REFUSED MOST, IN THIS AND THE PREVIOUS MINUTE      at least   at most",
         "s  tenant t  d.a                                               1,234 1,234,567",
+        "  blocked for 4 min, level 2",
+        "",
+        "LAST BANS                                                              blocked",
+        "1 s ago  v1  p  s                                                     unbanned",
+        "9 s ago  resp  p  s  why                                               for 2 h",
+        "99 s ago  v1  p    old                                                    over",
         "",
         "STORES                                                       breaker    answer",
         "redis://a (store)                                               open         –",

@@ -26,7 +26,7 @@ async fn what_clients_send_first_is_answered() {
             "-ERR unknown subcommand or wrong number of arguments for 'KILL' of CLIENT",
         ),
         ("CONFIG GET save", "[]"),
-        ("COMMAND COUNT", "29"),
+        ("COMMAND COUNT", "31"),
         ("COMMAND INFO ping nothing", "[[ping -1 [loading stale fast] 0 0 0] nil]"),
         ("COMMAND DOCS quit", "[quit [summary Ends the connection since 0.1.0 group connection]]"),
         (
@@ -53,11 +53,11 @@ async fn what_clients_send_first_is_answered() {
     let replication = ask(client, "INFO replication").await;
     assert!(replication.starts_with("# Replication\r\nrole:master"), "{replication}");
     assert!(ask(client, "COMMAND").await.starts_with("[[cl.throttle -5 [write fast] 1 1 1] "));
-    // `COMMAND INFO` and `COMMAND DOCS` accept at most 29 names, so that a short command cannot
+    // `COMMAND INFO` and `COMMAND DOCS` accept at most 31 names, so that a short command cannot
     // cause a very long reply.
-    let most = ask(client, &format!("COMMAND INFO{}", " ping".repeat(29))).await;
+    let most = ask(client, &format!("COMMAND INFO{}", " ping".repeat(31))).await;
     assert!(most.starts_with("[[ping "), "{most}");
-    let more = ask(client, &format!("COMMAND DOCS{}", " ping".repeat(30))).await;
+    let more = ask(client, &format!("COMMAND DOCS{}", " ping".repeat(32))).await;
     assert!(more.starts_with("-ERR unknown subcommand or wrong number of arguments"), "{more}");
 }
 

@@ -1,8 +1,9 @@
 //! Tidegate's own commands.
 
-use tidegate_core::{Operation, StoreExt, TokioClock};
+use tidegate_core::{ErrorKind, Operation, StoreExt, TokioClock};
 use tidegate_server::calls::resp::serve_stream;
 use tidegate_server::calls::{CallRequest, ChargeRequest};
+use tidegate_server::store::OnStoreError;
 use tidegate_testkit::faults::{Fault, Faults};
 
 use super::*;
@@ -48,6 +49,43 @@ async fn several_charges_are_taken_together_or_not_at_all() {
     let check = ["TG.ACQUIRE", "203.0.113.9", ip, "AND", "alice", user, "CHECK"];
     let taken = "[1 0 [allowed 5 3 0 60000 1] [allowed 3 1 0 3600000 0]]";
     assert_eq!(call(client, &check).await, taken);
+}
+
+#[tokio::test]
+async fn a_ban_has_a_reason_and_the_level_is_the_last_element() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let policy = "login: fixed-window 1/1h anchored block 1m x4 up to 1d forget 7d";
+    for (command, expected) in [
+        (&["TG.ACQUIRE", "bob", policy][..], "[1 0 [allowed 1 0 0 3600000 1]]"),
+        (&["TG.ACQUIRE", "bob", policy], "[0 3600000 [denied 1 0 3600000 3600000 0 0 1]]"),
+        (
+            &["TG.BAN", "bob", policy, "EX", "7200", "REASON", "stolen passwords"],
+            "[1 0 [blocked 1 0 7200000 7200000 0 0 1]]",
+        ),
+        (
+            &["TG.BAN", "bob", policy, "EX", "60", "REASON", "again"],
+            "[1 0 [blocked 1 0 7200000 7200000 0 0 1]]",
+        ),
+        (&["TG.UNBAN", "bob", policy], "[1 0 [allowed 1 0 0 3600000 0]]"),
+    ] {
+        assert_eq!(call(client, command).await, expected, "{command:?}");
+    }
+    for (command, message) in [
+        (&["TG.BAN", "bob", policy, "EX", "60", "REASON", ""][..], "has 0 bytes"),
+        (&["TG.BAN", "bob", policy, "EX", "60", "EX", "60"], "EX is given twice"),
+        (
+            &["TG.BAN", "bob", policy, "EX", "60", "TENANT", "t"],
+            "REASON, the reason of the ban, is",
+        ),
+        (
+            &["TG.BAN", "bob", policy, "REASON", "a", "TENANT", "t"],
+            "EX or PX, the time of the ban,",
+        ),
+    ] {
+        let answer = call(client, command).await;
+        assert!(answer.contains(message), "{command:?}: {answer}");
+    }
 }
 
 #[tokio::test]
@@ -113,12 +151,13 @@ async fn a_hold_takes_slots_and_its_end_frees_them() {
     // The last number is the fence, which is the time of the grant in microseconds.
     let granted = format!("[1 0 [allowed 1 0 0 30000 1 {}]]", server.now_micros());
     assert_eq!(call(client, &hold("a")).await, granted);
-    assert_eq!(call(client, &hold("b")).await, "[0 -1 [denied 1 0 -1 30000 0]]");
+    assert_eq!(call(client, &hold("b")).await, "[0 -1 [denied 1 0 -1 30000 0 30000]]");
     server.advance(20_000);
     let extend = ["TG.EXTEND", "alice", slots, "ID", "a", "EX", "60"];
     assert_eq!(call(client, &extend).await, "[1 0 [allowed 1 0 0 30000 0]]");
     server.advance(20_000);
-    assert_eq!(call(client, &hold("b")).await, "[0 -1 [denied 1 0 -1 30000 0]]");
+    // The last number is the time until the earliest lapse in milliseconds.
+    assert_eq!(call(client, &hold("b")).await, "[0 -1 [denied 1 0 -1 30000 0 10000]]");
     let cancel = ["TG.CANCEL", "alice", slots, "ID", "a"];
     assert_eq!(call(client, &cancel).await, "[1 0 [allowed 1 1 0 0 1]]");
     let granted = format!("[1 0 [allowed 1 0 0 30000 1 {}]]", server.now_micros());
@@ -137,7 +176,7 @@ async fn a_client_waits_for_slots_with_its_place() {
     };
     assert!(hold(client, "a", "0").await.starts_with("[1 0 "));
     let place = (server.now_micros() + 1).to_string();
-    let waits = format!("[0 -1 [denied 1 0 -1 30000 0] [place {place} 0]]");
+    let waits = format!("[0 -1 [denied 1 0 -1 30000 0 30000] [place {place} 0]]");
     assert_eq!(hold(client, "b", "0").await, waits);
     assert_eq!(hold(client, "b", &place).await, waits);
     call(client, &["TG.CANCEL", "alice", slots, "ID", "a"]).await;
@@ -175,11 +214,11 @@ async fn a_bound_hold_ends_with_its_connection() {
         assert!(reply.starts_with(b"*4\r\n:1\r\n") && size < 512, "{:?}", reply.escape_ascii());
     };
     for (id, option) in [("a", "BOUND"), ("b", "BOUND"), ("c", "")] {
-        let tokens = "AND alice 'tokens: fixed-window 100/1d' COST 10";
+        let tokens = "AND alice 'tokens: fixed-window 100/1d anchored' COST 10";
         send(format!("TG.HOLD alice '{slots}' ID {id} EX 600 {option} {tokens}\r\n")).await;
     }
     let peek = async || {
-        let charges = [slots, "tokens: fixed-window 100/1d"].map(|policy| {
+        let charges = [slots, "tokens: fixed-window 100/1d anchored"].map(|policy| {
             let policy = calls.policies().parse(policy).unwrap();
             let mut charge = ChargeRequest::new(policy, "alice".into());
             charge.cost = 0;
@@ -189,7 +228,7 @@ async fn a_bound_hold_ends_with_its_connection() {
         [0, 1].map(|index| decision.verdicts()[index].remaining())
     };
     assert_eq!(peek().await, [0, 70]);
-    let tokens = "AND alice 'tokens: fixed-window 100/1d'";
+    let tokens = "AND alice 'tokens: fixed-window 100/1d anchored'";
     // A client that did not receive the answer sends the hold again, and keeps its slot.
     send(format!("TG.HOLD alice '{slots}' ID a EX 600 BOUND {tokens} COST 10\r\n")).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -206,6 +245,54 @@ async fn a_bound_hold_ends_with_its_connection() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     // The slots are free. The estimate stays charged, because the client did not settle it.
     assert_eq!(peek().await, [3, 80]);
+}
+
+/// While the store is away, the server takes slots of its share in its own memory.
+#[tokio::test]
+async fn without_the_store_a_hold_takes_a_slot_of_the_share() {
+    let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
+    let memory = || MemoryStore::builder().clock(clock.clone()).build();
+    let (down, is_up) = (Fault::Before(ErrorKind::Unavailable), Fault::None);
+    let mut faults = vec![down; 8];
+    faults.extend([is_up; 2]);
+    faults.extend([down; 100_000]);
+    let store: Arc<dyn Store> = Arc::new(memory().layer(Faults::new(faults)));
+    let share = OnStoreError::Share("1/3".parse().unwrap());
+    let store = share.around(store, &(Arc::new(memory()) as Arc<dyn Store>));
+    let server = Server::on(store, clock, RespSettings::default()).await;
+    let client = &mut server.client().await;
+    let slots = "slots: concurrent 5 lease 30s";
+    let hold = |id| ["TG.HOLD", "alice", slots, "ID", id, "EX", "60"];
+    let extend = |id| ["TG.EXTEND", "alice", slots, "ID", id, "EX", "60"];
+    let cancel = |id| ["TG.CANCEL", "alice", slots, "ID", id];
+    let granted = "[1 0 [allowed 1 0 0 30000 1]]";
+    let refused = |lapse: u64| format!("[0 -1 [denied 1 0 -1 30000 0 {lapse}]]");
+    assert_eq!(call(client, &hold("a")).await, granted);
+    assert_eq!(call(client, &hold("b")).await, refused(30_000));
+    let waits = [&hold("b")[..], &["PLACE", "0"]].concat();
+    let place = call(client, &waits).await.split(' ').nth(10).unwrap().to_owned();
+    let waits = [&hold("b")[..], &["PLACE", &place]].concat();
+    server.advance(20_000);
+    assert_eq!(call(client, &extend("a")).await, "[1 0 [allowed 1 0 0 30000 0]]");
+    assert!(call(client, &waits).await.starts_with("[0 -1 "));
+    server.advance(20_000);
+    assert_eq!(call(client, &hold("c")).await, refused(10_000));
+    assert_eq!(call(client, &cancel("a")).await, "[1 0 [allowed 1 1 0 0 1]]");
+    assert_eq!(call(client, &hold("c")).await, granted);
+    // The store is back, and does not know the hold.
+    assert_eq!(call(client, &extend("c")).await, "[1 0 [allowed 1 0 0 30000 0]]");
+    assert_eq!(call(client, &cancel("c")).await, "[1 0 [allowed 1 1 0 0 1]]");
+    // The slot of a bound hold is free when its connection closes.
+    let mut other = server.client().await;
+    assert_eq!(call(&mut other, &[&hold("d")[..], &["BOUND"]].concat()).await, granted);
+    assert_eq!(call(client, &hold("e")).await, refused(30_000));
+    drop(other);
+    let is_free = async {
+        while call(client, &hold("e")).await != granted {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), is_free).await.unwrap();
 }
 
 #[tokio::test]

@@ -38,6 +38,38 @@ async fn a_call_says_what_remains_and_when_to_come_again() {
 }
 
 #[tokio::test]
+async fn a_ban_has_a_reason_and_an_unban_forgets_the_offenses() {
+    let server = Server::start().await;
+    let policy = "login: fixed-window 1/1d anchored block 1m x4 up to 1d forget 7d";
+    let body = json!({"policy": policy, "subject": "mallory"});
+    let ban = |ms: u64, reason: &str| json!({"policy": policy, "subject": "mallory", "ban_ms": ms, "reason": reason});
+    assert_eq!(server.ask("acquire", body.clone()).await.0, 200);
+    let (_, denied) = server.ask("acquire", body.clone()).await;
+    assert_eq!((&denied["blocked_for_ms"], &denied["block_level"]), (&json!(60_000), &json!(1)));
+    for (ms, end) in [(3_600_000, 3_600_000), (1_000, 3_600_000)] {
+        let (status, banned) = server.ask("ban", ban(ms, "stolen passwords")).await;
+        assert_eq!((status, &banned["outcome"]), (200, &json!("blocked")));
+        assert_eq!((&banned["blocked_for_ms"], &banned["block_level"]), (&json!(end), &json!(1)));
+    }
+    for (body, message) in [
+        (ban(0, "a"), "the ban lasts 0s; it must last at least 1us"),
+        (ban(9, ""), "the reason of the ban has 0 bytes; it must have 1 to 128"),
+        (ban(9, &"a".repeat(129)), "the reason of the ban has 129 bytes; it must have 1 to 128"),
+        (ban(9, "a\u{7}"), "control characters"),
+        (json!({"policy": policy, "subject": "m", "ban_ms": 9}), "reason is missing"),
+        (json!({"policy": policy, "subject": "m", "reason": "a"}), "ban_ms is missing"),
+    ] {
+        let (status, answer) = server.ask("ban", body).await;
+        let text = answer["message"].as_str().unwrap();
+        assert!(status == 400 && text.contains(message), "{message}: {answer}");
+    }
+    let (_, unbanned) = server.ask("unban", body.clone()).await;
+    assert_eq!(unbanned.get("block_level"), None);
+    assert_eq!((&unbanned["outcome"], &unbanned["remaining"]), (&json!("allowed"), &json!(0)));
+    assert_eq!(server.ask("acquire", body).await.1["block_level"], 1);
+}
+
+#[tokio::test]
 async fn waits_are_rounded_up_to_milliseconds() {
     let server = Server::start().await;
     let body = json!({"policy": "gcra 3/s burst 1", "subject": "a"});
@@ -168,6 +200,22 @@ async fn a_settlement_says_if_the_log_no_longer_tells_where_its_hold_is() {
         let (status, answer) = server.ask("cancel", hold).await;
         assert_eq!((status, &answer["amount"]), (200, &json!(amount)), "{newer}: {answer}");
         assert_eq!(answer.get("out_of_reach"), out_of_reach.as_ref(), "{newer}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_hold_of_slots_has_a_fence_and_its_refusal_the_earliest_lapse() {
+    let server = Server::start().await;
+    let hold = |id: &str| json!({"policy": "jobs: concurrent 1 lease 30s", "subject": "a", "id": id, "ttl_ms": 60_000});
+    let (status, answer) = server.ask("hold", hold("x")).await;
+    assert!(status == 200 && answer["fence"].is_u64(), "{answer}");
+    server.advance(10_000);
+    let mut in_turn = hold("y");
+    in_turn["place"] = json!(0);
+    for refused in [hold("y"), in_turn] {
+        let (status, answer) = server.ask("hold", refused).await;
+        assert_eq!((status, &answer["retry_after_ms"]), (429, &Value::Null), "{answer}");
+        assert_eq!(answer["earliest_lapse_ms"], json!(20_000), "{answer}");
     }
 }
 

@@ -47,6 +47,7 @@ pub(crate) enum Defect {
     ShortWaits,
     Blocks32Bit,
     ExtendsBlocks,
+    ForgetsOffenses,
     ShortensBlocks,
     RefusesCharges,
     TakesChecks,
@@ -203,6 +204,11 @@ impl Broken {
                     }
                 }
             }
+            Defect::ForgetsOffenses => {
+                for record in map.values_mut() {
+                    *record = without_offenses(record)?;
+                }
+            }
             Defect::HidesHolds if call.operation == Operation::Peek => {
                 return Ok(Decision::new(verdicts));
             }
@@ -339,6 +345,14 @@ impl Broken {
 fn is_after(record: &Record, now: Timestamp, micros: u64) -> bool {
     let late = now.saturating_add(Duration::from_micros(micros));
     record.recovers_at().is_none_or(|at| at > late)
+}
+
+/// Returns the record without its offenses. A record with holds cannot be restored, so it stays the
+/// same.
+fn without_offenses(record: &Record) -> Result<Record, Error> {
+    let (policy, until) = (record.policy(), record.blocked_until_micros());
+    let restored = Record::restore(policy, record.state().cloned(), until)?;
+    Ok(if record.offenses().is_some() { restored } else { record.clone() })
 }
 
 fn is_undo(operation: Operation) -> bool {
