@@ -129,20 +129,20 @@ impl QuotaRule {
         (is_next && state.carry > 0).then(|| State::new(window.start, window.end, state.carry))
     }
 
-    /// Returns the first time from `now` at which at most `max` is charged in the current window.
+    /// Returns the first time from `now` at which at most `max` is charged in the current window. No
+    /// charge is made until then, so that the state itself stays as it is.
     fn falls_to(&self, max: u64, state: Option<&State>, now: u64) -> u64 {
-        let Some(mut state) = self.at(state, now) else { return now };
+        let (Some(state), window) = (state, self.window_at(now)) else { return now };
+        let mut current = self.within(state, window, now);
         let mut then = now;
-        while state.count > max {
-            then = state.end;
+        while let Some(State { count, end, .. }) = current
+            && count > max
+        {
+            then = end;
             // Usually all callers have named the same end, and the next window is empty.
-            if state.carry == 0 && self.window_at(now).end == then {
-                break;
-            }
-            match self.within(&state, self.calendar.compute_window_at(then), then) {
-                Some(next) if next.end > then => state = next,
-                _ => break,
-            }
+            let is_last = state.carry == 0 && window.end == then;
+            let next = || self.within(state, self.calendar.compute_window_at(then), then);
+            current = if is_last { None } else { next() };
         }
         then
     }

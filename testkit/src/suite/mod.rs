@@ -55,7 +55,7 @@
 //! | B36 | `b36_intervals_below_a_microsecond_do_not_truncate` |
 //! | B37 | `b37_fifty_thousand_a_second_pass` |
 //! | B38 | `b38_retry_after_seconds_round_up`; the tests of the HTTP middleware check the header |
-//! | B39 | `b39_waiting_retry_after_succeeds_and_less_does_not`, and `b02_…` for a cost that can never be admitted |
+//! | B39 | the two properties that begin with `b39_`, and `b02_…` for a cost that can never be admitted |
 //! | B40 | `b40_the_end_of_a_window_is_outside_of_it` |
 //! | B41 | `b41_remaining_stops_at_zero` |
 //! | B42 | `b42_a_failed_call_is_charged_at_most_once` |
@@ -210,6 +210,7 @@ macro_rules! __each_property {
             time::b31_a_step_back_mints_nothing_and_costs_at_most_the_step,
             time::b31_jumps_of_years_are_survived,
             time::b39_waiting_retry_after_succeeds_and_less_does_not,
+            time::b39_the_wait_of_a_quota_ends_in_any_time_zone,
             time::a_cost_of_remaining_passes_and_one_more_does_not,
             time::b40_the_end_of_a_window_is_outside_of_it,
             time::never_more_is_admitted_than_the_policy_says,

@@ -160,6 +160,32 @@ pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fix
     });
 }
 
+/// Checks the wait of a quota whose policy was changed to other time zones. A part of the count is
+/// carried into each window that starts near the end of the stored window.
+pub(super) fn b39_the_wait_of_a_quota_ends_in_any_time_zone<F: Fixture>(fixture: &F) {
+    let day = |text: &str| policy(&format!("p: quota {text}"));
+    case(fixture, async |harness| {
+        let amsterdam = day("2/day in Europe/Amsterdam at 16:30");
+        let kathmandu = day("5/day in Asia/Kathmandu at 01:30");
+        let apia = day("1/day in Pacific/Apia at 16:30");
+        let at_1530 = 415_121_400_000_000; // 26 February 1983, 15:30 UTC
+        let hours = |hours: u64| hours * 3_600_000_000;
+        harness.set(at_1530 + 3);
+        harness.take(&amsterdam, 2).await;
+        harness.set(at_1530 + 1);
+        harness.does(Operation::Charge, &apia, 1).await;
+        harness.set(at_1530 + hours(24));
+        harness.take(&kathmandu, 2).await;
+        for before in [hours(36), hours(24), 1] {
+            harness.set(at_1530 + hours(60) - before);
+            let refused = harness.refused(&apia, 1).await;
+            check_eq!(refused.retry_after(), Some(Duration::from_micros(before)));
+        }
+        harness.set(at_1530 + hours(60));
+        harness.take(&apia, 1).await;
+    });
+}
+
 /// Checks that a cost of `remaining` is admitted, and that a cost greater by 1 is not.
 pub(super) fn a_cost_of_remaining_passes_and_one_more_does_not<F: Fixture>(fixture: &F) {
     cases(fixture, wild(), async |harness, (policy, requests)| {

@@ -7,13 +7,13 @@
 --- an earlier call.
 local limit, window_start, window_end, max_length = p1, p2, p3, p4
 local start, earliest_end, ends, count, carry = 0, 0, 0, 0, 0
-local ends_before, carry_before = 0, 0
+a, c, d = 0, 0, 0
 -- Times of callers that belong to the same edge differ by less than this.
 local max_drift = math.min(MAX_DRIFT, (window_end - window_start) / 2)
 local is_valid = max_drift > 0 and window_end - window_start <= max_length
 if kind == CALENDAR then
   start, earliest_end, ends, count, carry = parse('<I7I7I7I7I7', value, 2)
-  ends_before, carry_before = ends, carry
+  a, c, d = ends, carry, earliest_end
   -- check
   is_valid = is_valid and count > 0 and count <= MAX_EXACT and carry <= count
     and start <= earliest_end and earliest_end <= ends
@@ -48,8 +48,9 @@ end
 if writes then
   after = pack('<BI7I7I7I7I7', CALENDAR, start, earliest_end, ends, count, carry)
   expires_at = ends + MAX_DRIFT + (carry > 0 and max_length + MAX_DRIFT or 0)
-  keeps_ttl = ends == ends_before and (carry > 0) == (carry_before > 0)
+  keeps_ttl = ends == a and (carry > 0) == (c > 0)
+  a, c, d = ends, carry, earliest_end
 end
-if count == 0 then ends, earliest_end, carry = 0, 0, 0 end
-a, b, c, d = ends, count, carry, earliest_end
+-- The count is that of the window at `now`. The other numbers are those of the value.
+b = count
 if not is_valid then admits, after = nil, nil end
