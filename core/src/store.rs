@@ -178,8 +178,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Checks that the store can keep states of this policy.
     ///
     /// A limiter calls this method when the limiter is built, so the method must not call a server.
-    /// The default implementation rejects [`refund_lapsed`](Policy::refund_lapsed), because a store
-    /// refunds lapsed holds only if its own code supports this.
+    /// The default implementation rejects policies whose states [store their
+    /// holds](Policy::stores_holds), because this needs code of the store.
     ///
     /// # Errors
     ///
@@ -190,17 +190,20 @@ pub trait Store: fmt::Debug + Send + Sync {
     }
 }
 
-/// Checks that the policy does not refund lapsed holds.
+/// Checks that the states of the policy do not store their holds.
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Unsupported`] if the policy refunds lapsed holds.
+/// Returns [`ErrorKind::Unsupported`] if the states of the policy [store their
+/// holds](Policy::stores_holds).
 pub fn keeps_lapsed(policy: &Policy) -> Result<(), Error> {
-    if !policy.refunds_lapsed() {
+    if !policy.stores_holds() {
         return Ok(());
     }
     let message = if policy.is_concurrent() {
         format!("`{policy}` has slots, whose holds this store cannot keep")
+    } else if policy.counts_failures() {
+        format!("`{policy}` counts failures, which this store cannot do: it cannot keep attempts")
     } else {
         format!(
             "`{policy}` refunds lapsed holds, which this store cannot do; without `refund-lapsed`, a hold stays \

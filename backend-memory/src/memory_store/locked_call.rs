@@ -168,7 +168,7 @@ fn max_heap_growth(
     let subject = own.charge.state_subject();
     let may_be_boxed = may_box
         || is_of_hold
-        || policy.refunds_lapsed()
+        || policy.stores_holds()
         || policy.block_duration().is_some()
         || !PackedState::always_fits(policy);
     let charge_growth = match slot {

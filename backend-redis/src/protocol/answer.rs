@@ -272,11 +272,11 @@ fn with_unspent(
     normalized: &NormalizedCall<'_>,
     replies: &[ChargeReply],
 ) -> Decision {
-    if normalized.operation != Operation::Peek || !normalized.refunds_lapsed() {
+    if normalized.operation != Operation::Peek || !normalized.stores_holds() {
         return decision;
     }
     let unspent = |((charge, _), reply): (&(Charge<'_>, u64), &ChargeReply)| {
-        charge.policy.refunds_lapsed().then_some(reply.holds.unspent)
+        charge.policy.stores_holds().then_some(reply.holds.unspent)
     };
     let unspent: SmallVec<[Option<u64>; 4]> =
         normalized.charges.iter().zip(replies).map(unspent).collect();

@@ -50,8 +50,8 @@ impl<'a> NormalizedCall<'a> {
         Self { operation, all, charges, places }
     }
 
-    pub(super) fn refunds_lapsed(&self) -> bool {
-        self.charges.iter().any(|(charge, _)| charge.policy.refunds_lapsed())
+    pub(super) fn stores_holds(&self) -> bool {
+        self.charges.iter().any(|(charge, _)| charge.policy.stores_holds())
     }
 
     /// Returns `true` if the verdicts of the operation have the numbers of a peek with a cost of 0.

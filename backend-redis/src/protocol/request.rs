@@ -88,14 +88,17 @@ pub enum Reply {
     OtherWindow(Timestamp),
 }
 
+/// Added to the maximum number of open holds of a policy that counts failures.
+const IS_FAILURE: u32 = 1 << 31;
+
 /// Returns [`ErrorKind::Unsupported`] if the scripts cannot store the states of a policy. The
-/// policy is then a log that refunds lapsed holds and possibly needs more than 128 records.
+/// policy is then a log that stores its holds and possibly needs more than 128 records.
 pub fn supports(policy: &Policy) -> Result<(), Error> {
-    if !policy.refunds_lapsed() || !is_long(policy) {
+    if !policy.stores_holds() || !is_long(policy) {
         return Ok(());
     }
     let message = format!(
-        "`{policy}` refunds lapsed holds and may need {} records; such a log may have at most \
+        "`{policy}` stores its holds and may need {} records; such a log may have at most \
          {MAX_STRING_RECORDS} records on Redis; a coarser grain needs fewer",
         policy.rule().max_records()
     );
@@ -471,7 +474,7 @@ impl<'a, 'k> Batch<'a, 'k> {
             numbers.iter().for_each(|&number| put(&mut self.arguments, number));
             put_growth(&mut self.arguments, charge.policy);
         }
-        if normalized.refunds_lapsed() {
+        if normalized.stores_holds() {
             self.tier = Tier::WithHolds;
         }
         self.calls.push(normalized);
@@ -545,7 +548,12 @@ impl<'a> IdArguments<'a> {
         if is_of_hold && !normalized.is_on_a_hold() && states == StateKind::WithHolds {
             for (charge, _) in &normalized.charges {
                 let policy = charge.policy;
-                let max = if policy.refunds_lapsed() { policy.max_open_holds() } else { 0 };
+                let max = policy.max_open_holds().min(IS_FAILURE - 1);
+                let max = match (policy.stores_holds(), policy.counts_failures()) {
+                    (false, _) => 0,
+                    (true, false) => max,
+                    (true, true) => IS_FAILURE + max,
+                };
                 request.extend_from_slice(&max.to_le_bytes());
             }
         }
@@ -557,7 +565,7 @@ impl<'a> IdArguments<'a> {
 }
 
 fn general_tier(call: &Call<'_>) -> Tier {
-    match call.charges.iter().any(|charge| charge.policy.refunds_lapsed()) {
+    match call.charges.iter().any(|charge| charge.policy.stores_holds()) {
         true => Tier::WithHolds,
         false => Tier::General,
     }

@@ -121,7 +121,7 @@ fn usual_charge<'a>(call: &Call<'a>) -> Option<Charge<'a>> {
     let is_usual = charge.cost > 0
         && !charge.is_check_only
         && policy.block_duration().is_none()
-        && !policy.refunds_lapsed();
+        && !policy.stores_holds();
     is_usual.then_some(charge)
 }
 

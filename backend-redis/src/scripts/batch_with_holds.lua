@@ -62,6 +62,23 @@ change_state = function(op, k, rule, cost, taken_at, p1, p2, p3, p4, max_records
   if values[k] ~= before then note_rule(k, rule, p2, p3, p4) end
 end
 
+-- A denial is not an offense if only open attempts of a policy that counts failures cause it: the
+-- charge would be admitted without them.
+local penalize_without_holds = penalize
+penalize = function(k, outcome, penalty, charges, place)
+  local foot = feet[k]
+  if outcome == DENIED and foot and foot.counts_failures and foot.unspent > 0 and values[k] then
+    local _, rule, _, _, _, p1, p2, p3, p4 = parse_charge(charges, place)
+    local function apply_rule(value, cost, op)
+      return RULES[rule](value, value:byte(), cost, op, 0, nil, p1, p2, p3, p4, KEYS[k], false)
+    end
+    local _, _, _, _, _, after = apply_rule(values[k], foot.unspent, REFUND)
+    if after == nil then after = values[k] end
+    if apply_rule(after or string.char(NONE), costs[place], PEEK) then return end
+  end
+  penalize_without_holds(k, outcome, penalty, charges, place)
+end
+
 local commit_without_holds = commit_charges
 commit_charges = function(count, charges, allowed)
   commit_without_holds(count, charges, allowed)
@@ -243,15 +260,17 @@ local function claim_slots(key, foot, value, limit)
   end
 end
 
--- Record the new hold on each state whose policy refunds lapsed holds. At this point, the reply
+-- Record the new hold on each state that stores its holds. At this point, the reply
 -- does not include the new hold. Add the number of each new hold to the reply, or 0 if there is
 -- none.
 local life = parse('<I7', id, FINGERPRINT + 1)
 for place = 1, held_and_spent and count or 0 do
   local k, rule, flags, _, _, p1, p2, p3, p4 = parse_charge(charges, place)
   local number, is_held = 0, outcomes[place] == ALLOWED and flags < CHECK_ONLY and costs[place] > 0
-  if is_held and max_open_holds(place) > 0 then
+  local max, counts_failures = max_open_holds(place)
+  if is_held and max > 0 then
     local foot = foot_of(k)
+    foot.counts_failures = counts_failures
     note_rule(k, rule, p2, p3, p4)
     foot.new_score = score(now + life / 2)
     number = math.max(now, foot.number + 1)

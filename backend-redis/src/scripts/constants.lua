@@ -32,6 +32,11 @@ HOLDS_FOOT = 91
 FOOT_LAYOUT = '<BI7I7I7I7I7I4I4I7I4I7I7I7I7I7B'
 SLOTS_LAYOUT = '<BI7BI7I7I7I7I7I4I4I7I4I7I7I7I7I7B'
 
+-- COUNTS_FAILURES is added to the rule in the foot, and IS_FAILURE to the maximum number of open
+-- holds in a request, if the policy of a hold counts failures.
+COUNTS_FAILURES = 0x80
+IS_FAILURE = 0x80000000
+
 -- The maximum time for which a place in the queue for slots is kept without another call, in
 -- microseconds.
 MAX_LIFE_OF_PLACE = 5000000

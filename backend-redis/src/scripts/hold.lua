@@ -9,8 +9,8 @@
 -- ARGV[2]: HOLD, the fingerprint of the call without its costs (20 bytes), the life of the record
 -- (twice the time to live of the id), whether the policy of a single charge is a shadow, the
 -- minimum (0 for none), and the cost of each charge. In a script for states with holds, a number of
--- 4 bytes follows for each charge: the maximum number of open holds, or 0 if the policy does not
--- refund lapsed holds.
+-- 4 bytes follows for each charge: the maximum number of open holds, or 0 if the state does not
+-- store its holds. IS_FAILURE is added to the number if the policy counts failures.
 --
 -- ARGV[3]: the life of the record in milliseconds, as text.
 --
@@ -43,7 +43,8 @@ KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
 local max_counts = (#id - ID_REQUEST - 7) / 11 * 4
 max_counts, id = id:sub(-max_counts), id:sub(1, -max_counts - 1)
 local function max_open_holds(place)
-  return (struct.unpack('<I4', max_counts, place * 4 - 3))
+  local number = struct.unpack('<I4', max_counts, place * 4 - 3)
+  return number % IS_FAILURE, number >= IS_FAILURE
 end
 --- @end
 local epoch_keys, epoch_values = {}, {}

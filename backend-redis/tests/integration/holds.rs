@@ -179,21 +179,23 @@ fn extra_operation() -> impl Strategy<Value = (Operation, Option<u64>)> {
     })
 }
 
-/// Sets `refund-lapsed` for the fraction `share` of the policies. Logs with too many records do not
-/// support this setting and stay unchanged.
+/// Sets `refund-lapsed` or `count-failures` for the fraction `share` of the policies. Logs with too
+/// many records do not support these settings and stay unchanged.
 fn lapsing(
     policies: impl Strategy<Value = Vec<Policy>>,
     share: f64,
 ) -> impl Strategy<Value = Vec<Policy>> {
-    let refunds = prop::collection::vec(prop::bool::weighted(share), 4);
-    (policies, refunds).prop_map(|(policies, refunds)| {
-        let changed = |(policy, refunds): (Policy, bool)| match refunds {
-            true => Some(policy.clone().refund_lapsed())
-                .filter(|policy| supports(policy).is_ok())
-                .unwrap_or(policy),
-            false => policy,
+    let setting = (prop::bool::weighted(share), prop::bool::weighted(0.3));
+    (policies, prop::collection::vec(setting, 4)).prop_map(|(policies, settings)| {
+        let changed = |(policy, (is_changed, counts_failures)): (Policy, (bool, bool))| {
+            let changed = match (is_changed, counts_failures) {
+                (false, _) => return policy,
+                (true, true) => policy.clone().count_failures(),
+                (true, false) => policy.clone().refund_lapsed(),
+            };
+            if supports(&changed).is_ok() { changed } else { policy }
         };
-        policies.into_iter().zip(refunds.into_iter().cycle()).map(changed).collect()
+        policies.into_iter().zip(settings.into_iter().cycle()).map(changed).collect()
     })
 }
 

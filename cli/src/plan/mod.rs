@@ -141,7 +141,7 @@ impl Plan {
         let per_policy = |policy: &Policy| {
             let names = &wanted.names;
             let is_held = holds.is_some();
-            let has_holds = is_held && policy.refunds_lapsed();
+            let has_holds = is_held && policy.stores_holds();
             let entries = Entries {
                 log_records: wanted.log_records,
                 holds: has_holds.then(|| holders(&wanted)),

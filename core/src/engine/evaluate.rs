@@ -15,6 +15,9 @@ pub(super) struct Evaluated {
     /// The time until the state admits the cost, regardless of a block.
     pub(super) wait: Wait,
     pub(super) outcome: Outcome,
+    /// Whether a denial is an offense. It is none if only open attempts cause the denial: see
+    /// [`Policy::count_failures`](crate::Policy::count_failures).
+    pub(super) is_offense: bool,
 }
 
 impl Evaluated {
@@ -78,7 +81,12 @@ pub(super) fn evaluate(
     } else {
         Outcome::Denied
     };
-    Evaluated { first, cost, wait, outcome }
+    let is_offense = outcome == Outcome::Denied && {
+        let holds = record.and_then(Record::holds);
+        let state = || state.as_deref().cloned();
+        !holds.is_some_and(|holds| holds.excuse_denial(state(), rule, cost, now))
+    };
+    Evaluated { first, cost, wait, outcome, is_offense }
 }
 
 /// Evaluates all charges of a call. If several charges belong to one state, the state admits all of

@@ -89,11 +89,12 @@ fn make(
         let Some(cost) = held.held.filter(|&cost| cost > 0) else { continue };
         let (key, now) = (key_of(call, id), now.as_micros());
         let add = |holds: &mut StateHolds| {
-            if !charge.policy.refunds_lapsed() {
+            if !charge.policy.stores_holds() {
                 return holds.join(epoch_of(&key, now), expires_at, now);
             }
             let take = Take::new(now, cost);
-            holds.add(StateHold { key, take, spent: 0, lapses_at, expires_at }, now)
+            let hold = StateHold { key, take, spent: 0, lapses_at, expires_at };
+            holds.add(hold, charge.policy, now)
         };
         // This update cannot fail, because `execute` has already created the record of the charge,
         // and has made room for the hold.
@@ -126,7 +127,7 @@ fn check_open_holds(
 ) -> Result<(), Error> {
     let now = now.as_micros();
     for (index, charge) in call.charges.iter().enumerate() {
-        if !charge.policy.refunds_lapsed() || charge.is_check_only || charge.cost == 0 {
+        if !charge.policy.stores_holds() || charge.is_check_only || charge.cost == 0 {
             continue;
         }
         if records.get(index).is_some_and(|record| record.is_any_hold_over(now)) {
@@ -202,7 +203,7 @@ fn settle_lapsed(
     records: &mut impl Records,
     is_due: impl Fn(&Record) -> bool,
 ) {
-    if !call.charges.any_policy(Policy::refunds_lapsed) {
+    if !call.charges.any_policy(Policy::stores_holds) {
         return;
     }
     for index in 0..call.charges.len() {
@@ -423,7 +424,7 @@ fn refund_lapsed(
     let refunded = |(index, charge): (usize, Charge<'_>)| {
         let known = finder.at(index);
         let holds = records.get(index).and_then(Record::holds)?;
-        if !charge.policy.refunds_lapsed() {
+        if !charge.policy.stores_holds() {
             return holds.is_in_epoch(known.number).then_some(0);
         }
         update(index, records, |record| record.change_holds(now, |holds| holds.refunded(&known)))
@@ -444,7 +445,7 @@ fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
         let known = finder.at(index);
         let is_known =
             |record: &Record| record.holds().is_some_and(|holds| holds.refunded(&known).is_some());
-        if charge.policy.refunds_lapsed() && records.get(index).is_some_and(is_known) {
+        if charge.policy.stores_holds() && records.get(index).is_some_and(is_known) {
             update(index, records, |record| {
                 record.change_holds(now, |holds| holds.change(&known, changes(index)));
             });
@@ -465,7 +466,7 @@ fn prolong_epochs(
         let number = finder.at(index).number;
         let is_in_epoch =
             |record: &Record| record.holds().is_some_and(|holds| holds.is_in_epoch(number));
-        if !charge.policy.refunds_lapsed() && records.get(index).is_some_and(is_in_epoch) {
+        if !charge.policy.stores_holds() && records.get(index).is_some_and(is_in_epoch) {
             records.update(index, |record| {
                 record.change_holds(now, |holds| holds.join(number, expires_at, now));
             });

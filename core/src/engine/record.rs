@@ -212,9 +212,7 @@ impl Record {
         };
         match record.and_then(Self::holds) {
             Some(_) => state + StateHolds::growth(),
-            None if policy.refunds_lapsed() => {
-                state + size_of::<StateHolds>() + StateHolds::growth()
-            }
+            None if policy.stores_holds() => state + size_of::<StateHolds>() + StateHolds::growth(),
             None => state,
         }
     }
@@ -397,7 +395,7 @@ impl Record {
         take: Take,
         now: u64,
     ) -> u64 {
-        let is_of_epoch = !charge.policy.refunds_lapsed();
+        let is_of_epoch = !charge.policy.stores_holds();
         self.undo_by(charge, now, |rule, state, holds| match holds {
             Some(holds) => holds.undo(is_of_epoch, state, rule, cost, take, now),
             None => rule.undo(state, cost, take, now),

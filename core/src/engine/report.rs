@@ -11,13 +11,13 @@ use crate::policy::Policy;
 pub(super) fn peek(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
     let evaluated = evaluate_all(charges, now, Waits::COUNTING, records);
     let decision = report(charges, now, &evaluated, records);
-    if !charges.any_policy(Policy::refunds_lapsed) {
+    if !charges.any_policy(Policy::stores_holds) {
         return decision;
     }
     decision.with_unspent(charges.iter().enumerate().map(|(index, charge)| {
         let holds = records.get(index).and_then(Record::holds);
         let unspent = holds.map_or(0, |holds| holds.unspent(now));
-        charge.policy.refunds_lapsed().then_some(unspent)
+        charge.policy.stores_holds().then_some(unspent)
     }))
 }
 

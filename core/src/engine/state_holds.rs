@@ -60,6 +60,9 @@ pub(super) struct StateHolds {
     epoch: Option<Epoch>,
     /// The calls that wait for slots, by the numbers of their places.
     waiters: BTreeMap<u64, Waiter>,
+    /// Whether the policy of the last hold [counts failures](Policy::count_failures), so that a
+    /// lapsed hold is not refunded.
+    counts_failures: bool,
 }
 
 /// A call that waits for slots.
@@ -124,14 +127,6 @@ impl StateHold {
     fn unspent(&self) -> u64 {
         self.take.cost.saturating_sub(self.spent)
     }
-
-    fn lapse(&self, state: &mut Option<State>, rule: &Rule, refunds: &mut Refunds) -> u64 {
-        let unspent = self.unspent();
-        if unspent == 0 || state.is_none() {
-            return 0;
-        }
-        refunds.undo(state, rule, unspent, self.take, self.lapses_at).unwrap_or(0)
-    }
 }
 
 impl StateHolds {
@@ -149,10 +144,25 @@ impl StateHolds {
         self.is_any_due(now) || first.is_some_and(|((expires_at, _), _)| *expires_at <= now)
     }
 
+    /// Refunds the unspent part of a lapsed hold, and returns the refunded amount.
+    fn lapse(
+        &self,
+        hold: &StateHold,
+        state: &mut Option<State>,
+        rule: &Rule,
+        refunds: &mut Refunds,
+    ) -> u64 {
+        let unspent = hold.unspent();
+        if unspent == 0 || state.is_none() || self.counts_failures {
+            return 0;
+        }
+        refunds.undo(state, rule, unspent, hold.take, hold.lapses_at).unwrap_or(0)
+    }
+
     pub(super) fn lapse_due(&self, state: &mut Option<State>, rule: &Rule, now: u64) {
         let mut refunds = self.refunds;
         for hold in self.open.range(..=(now, u64::MAX)).map(|(_, hold)| hold) {
-            hold.lapse(state, rule, &mut refunds);
+            self.lapse(hold, state, rule, &mut refunds);
         }
     }
 
@@ -161,7 +171,9 @@ impl StateHolds {
             && let Some(((_, number), hold)) = self.open.pop_first()
         {
             self.unspent = self.unspent.saturating_sub(hold.unspent());
-            let refunded = hold.lapse(state, rule, &mut self.refunds);
+            let mut refunds = self.refunds;
+            let refunded = self.lapse(&hold, state, rule, &mut refunds);
+            self.refunds = refunds;
             self.lapsed_amount = self.lapsed_amount.saturating_add(refunded);
             self.lapsed.insert((hold.expires_at, number), (hold, refunded));
         }
@@ -225,17 +237,37 @@ impl StateHolds {
             let earliest = open.clone().next().filter(|_| wait.is_unknown());
             return earliest.map_or(wait, |hold| Wait::unknown_until(hold.lapses_at - now));
         }
+        if self.counts_failures {
+            return wait;
+        }
         let mut refunds = self.refunds;
         for hold in open.take(MAX_COUNTED_LAPSES) {
             let lapses_after = Wait::between(now, hold.lapses_at);
             if lapses_after >= wait {
                 break;
             }
-            hold.lapse(&mut state, rule, &mut refunds);
+            self.lapse(hold, &mut state, rule, &mut refunds);
             let then = rule.wait(state.as_ref(), cost, hold.lapses_at);
             wait = wait.min(lapses_after.plus(then));
         }
         wait
+    }
+
+    /// Returns `true` if only open attempts cause a denial, so that it is not an offense: without
+    /// their charges, the cost would be admitted. `state` is the state at `now`.
+    pub(super) fn excuse_denial(
+        &self,
+        state: Option<State>,
+        rule: &Rule,
+        cost: u64,
+        now: u64,
+    ) -> bool {
+        let unspent = self.unspent(now);
+        if !self.counts_failures || unspent == 0 {
+            return false;
+        }
+        let rest = state.and_then(|state| rule.refund(Some(state), unspent, now).0);
+        rule.wait(rest.as_ref(), cost, now).is_zero()
     }
 
     pub(super) fn expire_at(&self) -> u64 {
@@ -354,7 +386,10 @@ impl StateHolds {
 
     /// Adds a hold and returns its number. The numbers of a state rise, also after all holds were
     /// forgotten, because a number is at least the time in microseconds.
-    pub(super) fn add(&mut self, hold: StateHold, now: u64) -> u64 {
+    ///
+    /// `policy` is the policy of the hold.
+    pub(super) fn add(&mut self, hold: StateHold, policy: &Policy, now: u64) -> u64 {
+        self.counts_failures = policy.counts_failures();
         self.last_number = now.max(self.last_number + 1);
         self.put(self.last_number, hold);
         self.last_number
@@ -451,7 +486,9 @@ impl OpenHolds {
     /// Adds a hold. Holds must be added in the order in which they lapse.
     pub fn push(&mut self, take: Take, spent: u64, lapses_at: u64) {
         let key = HoldKey::default();
-        self.holds.add(StateHold { key, take, spent, lapses_at, expires_at: lapses_at }, 0);
+        let number = self.holds.last_number + 1;
+        self.holds.last_number = number;
+        self.holds.put(number, StateHold { key, take, spent, lapses_at, expires_at: lapses_at });
     }
 
     /// Returns the time until `policy` admits a cost, if no hold is settled or extended before it

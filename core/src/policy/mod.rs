@@ -122,7 +122,7 @@ struct Inner {
     shadow: bool,
     leased: bool,
     max_hold: Option<Share>,
-    refunds_lapsed: bool,
+    lapse: Lapse,
     max_open_holds: u32,
     split: Option<Box<split::Split>>,
     /// The shard to which this policy belongs, if this policy is a share of another policy.
@@ -130,6 +130,17 @@ struct Inner {
     /// The amount by which the limit of the rule is above the limit of the algorithm: see
     /// [`Policy::beyond_limit`].
     raise: Option<u64>,
+}
+
+/// What happens to the unspent part of a hold when the hold lapses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lapse {
+    /// It stays charged, and the state does not store the hold.
+    Stays,
+    /// It is [refunded](Policy::refund_lapsed).
+    Refunds,
+    /// It stays charged, as a [failure](Policy::count_failures).
+    IsFailure,
 }
 
 impl Policy {
@@ -179,7 +190,7 @@ impl Policy {
             shadow: false,
             leased: false,
             max_hold: None,
-            refunds_lapsed: false,
+            lapse: Lapse::Stays,
             max_open_holds: DEFAULT_MAX_OPEN_HOLDS,
             split: None,
             shard: None,
@@ -271,7 +282,28 @@ impl Policy {
     #[must_use]
     pub fn refund_lapsed(mut self) -> Self {
         if !self.is_concurrent() {
-            self.change(&|inner| inner.refunds_lapsed = true);
+            self.change(&|inner| inner.lapse = Lapse::Refunds);
+        }
+        self
+    }
+
+    /// Counts failures, such as wrong passwords: each [hold](crate::Hold) of the policy is an
+    /// attempt, which is settled at zero if it succeeds. In the text of a policy, this setting is
+    /// `count-failures`. `attempt` of a request makes such holds.
+    ///
+    /// * An attempt that lapses without a settlement stays charged, because it counts as a failure.
+    /// * A denial is not an offense if the policy would admit the request without the open
+    ///   attempts. So six correct logins at the same time do not block an account with a limit of
+    ///   five.
+    ///
+    /// The last hold on a state determines whether these rules apply to the state. Each state
+    /// stores its open attempts, so their number is bounded like the number of open holds of
+    /// [`refund_lapsed`](Self::refund_lapsed), which this setting replaces. The setting does not
+    /// change a policy of [slots](Concurrent).
+    #[must_use]
+    pub fn count_failures(mut self) -> Self {
+        if !self.is_concurrent() {
+            self.change(&|inner| inner.lapse = Lapse::IsFailure);
         }
         self
     }
@@ -282,16 +314,16 @@ impl Policy {
     ///
     /// If a state has the maximum number of open holds, the next hold fails with
     /// [`ErrorKind::TooManyHolds`](crate::ErrorKind::TooManyHolds), and nothing is charged. Only
-    /// policies with [`refund_lapsed`](Self::refund_lapsed) have this bound, because the states of
-    /// other policies do not store their holds. The default is [`DEFAULT_MAX_OPEN_HOLDS`].
+    /// policies that [store their holds](Self::stores_holds) have this bound. The default is
+    /// [`DEFAULT_MAX_OPEN_HOLDS`].
     ///
     /// # Errors
     ///
-    /// Returns an error if `count` is 0 or above [`MAX_OPEN_HOLDS`], or if the policy does not
-    /// refund lapsed holds.
+    /// Returns an error if `count` is 0 or above [`MAX_OPEN_HOLDS`], or if the policy has neither
+    /// [`refund_lapsed`](Self::refund_lapsed) nor [`count_failures`](Self::count_failures).
     pub fn max_open_holds_of(mut self, count: u32) -> Result<Self, PolicyError> {
-        let problem = if !self.0.refunds_lapsed {
-            "`max-open-holds` needs `refund-lapsed`: other policies do not count their holds"
+        let problem = if self.0.lapse == Lapse::Stays {
+            "`max-open-holds` needs `refund-lapsed` or `count-failures`: other policies do not count their holds"
                 .to_owned()
         } else if !(1..=MAX_OPEN_HOLDS).contains(&count) {
             format!("max-open-holds is {count}; it must be from 1 to {MAX_OPEN_HOLDS}")
@@ -451,7 +483,21 @@ impl Policy {
     /// hold lapses. [Slots](Concurrent) are always refunded.
     #[must_use]
     pub fn refunds_lapsed(&self) -> bool {
-        self.0.refunds_lapsed || self.is_concurrent()
+        self.0.lapse == Lapse::Refunds || self.is_concurrent()
+    }
+
+    /// Returns `true` if the policy [counts failures](Self::count_failures).
+    #[must_use]
+    pub fn counts_failures(&self) -> bool {
+        self.0.lapse == Lapse::IsFailure
+    }
+
+    /// Returns `true` if each state of the policy stores its open holds. This is the case with
+    /// [`refund_lapsed`](Self::refund_lapsed), with [`count_failures`](Self::count_failures), and
+    /// for [slots](Concurrent).
+    #[must_use]
+    pub fn stores_holds(&self) -> bool {
+        self.0.lapse != Lapse::Stays || self.is_concurrent()
     }
 
     /// Returns `true` if the policy limits the number of requests at a time: see [`Concurrent`].
@@ -462,8 +508,8 @@ impl Policy {
     }
 
     /// Returns the [maximum number of open holds](Self::max_open_holds_of) on one state. This
-    /// maximum applies only to policies that [refund lapsed holds](Self::refund_lapsed). The number
-    /// of holds with [slots](Concurrent) has no other bound than the number of slots, so the method
+    /// maximum applies only to policies that [store their holds](Self::stores_holds). The number of
+    /// holds with [slots](Concurrent) has no other bound than the number of slots, so the method
     /// returns `u32::MAX` for such a policy.
     #[must_use]
     pub fn max_open_holds(&self) -> u32 {

@@ -18,7 +18,8 @@
 //!           | "leased"                         for all except concurrent
 //!           | "max-hold" share                 for all
 //!           | "refund-lapsed"                  for all except concurrent
-//!           | "max-open-holds" count           with refund-lapsed
+//!           | "count-failures"                 for all except concurrent, without refund-lapsed
+//!           | "max-open-holds" count           with refund-lapsed or count-failures
 //!           | "shards" count                   for all
 //!           | "by-subject" | "whole"           after shards
 //! growth    = "x" factor "up" "to" span "forget" span
@@ -38,7 +39,7 @@ use super::quota::{self, Quota};
 use super::shards::Shards;
 use super::share::Share;
 use super::spec::{Algorithm, Concurrent, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
-use super::{Policy, span};
+use super::{Lapse, Policy, span};
 use crate::algorithm::calendar::Unit;
 use crate::algorithm::shape::Start;
 use crate::time::MAX_EXACT;
@@ -113,7 +114,7 @@ impl<'t> Parser<'t> {
         let keyword = self.expect("an algorithm, such as `sliding-log`")?;
         let mut algorithm = self.algorithm(&keyword)?;
         let (mut block, mut shards, mut max_hold) = (None, None, None);
-        let (mut refunds_lapsed, mut max_open_holds) = (false, None);
+        let (mut lapse, mut max_open_holds) = (Lapse::Stays, None);
         let (mut leased, mut shadow) = (false, false);
         let mut seen: Vec<&str> = Vec::new();
         while let Some(word) = self.next() {
@@ -122,7 +123,7 @@ impl<'t> Parser<'t> {
             }
             seen.push(word.text);
             match word.text {
-                "leased" | "refund-lapsed" | "max-open-holds"
+                "leased" | "refund-lapsed" | "count-failures" | "max-open-holds"
                     if matches!(algorithm, Algorithm::Concurrent(_)) =>
                 {
                     return Err(self.unknown_option(&algorithm, &word));
@@ -130,7 +131,12 @@ impl<'t> Parser<'t> {
                 "block" => block = Some(self.block()?),
                 "shadow" => shadow = true,
                 "leased" => leased = true,
-                "refund-lapsed" => refunds_lapsed = true,
+                "refund-lapsed" | "count-failures" if lapse != Lapse::Stays => {
+                    let message = "`refund-lapsed` and `count-failures` exclude each other";
+                    return Err(self.error(&word, message.to_owned()));
+                }
+                "refund-lapsed" => lapse = Lapse::Refunds,
+                "count-failures" => lapse = Lapse::IsFailure,
                 "max-open-holds" => {
                     let expected = "a number after `max-open-holds`";
                     max_open_holds = Some(self.count(Part::MaxOpenHolds, expected)?);
@@ -158,8 +164,10 @@ impl<'t> Parser<'t> {
             if let Some(share) = max_hold {
                 policy = policy.max_hold_of(share)?;
             }
-            if refunds_lapsed {
-                policy = policy.refund_lapsed();
+            match lapse {
+                Lapse::Stays => {}
+                Lapse::Refunds => policy = policy.refund_lapsed(),
+                Lapse::IsFailure => policy = policy.count_failures(),
             }
             if let Some(count) = max_open_holds {
                 policy = policy.max_open_holds_of(count)?;
@@ -321,7 +329,7 @@ impl<'t> Parser<'t> {
         };
         let rate_options: &[&str] = match algorithm {
             Algorithm::Concurrent(_) => &[],
-            _ => &["refund-lapsed", "max-open-holds", "leased"],
+            _ => &["refund-lapsed", "count-failures", "max-open-holds", "leased"],
         };
         let known: Vec<&str> =
             [own, &["block", "shards", "max-hold"], rate_options, &["shadow"]].concat();

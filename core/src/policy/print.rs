@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::span::Micros;
 use super::spec::Algorithm;
-use super::{DEFAULT_MAX_OPEN_HOLDS, Policy};
+use super::{DEFAULT_MAX_OPEN_HOLDS, Lapse, Policy};
 use crate::algorithm::shape::Start;
 use crate::time::micros_of;
 
@@ -32,7 +32,11 @@ impl fmt::Display for Unnamed<'_> {
         if let Some(share) = policy.max_hold_share() {
             write!(f, " max-hold {share}")?;
         }
-        f.write_str(if policy.0.refunds_lapsed { " refund-lapsed" } else { "" })?;
+        f.write_str(match policy.0.lapse {
+            Lapse::Stays => "",
+            Lapse::Refunds => " refund-lapsed",
+            Lapse::IsFailure => " count-failures",
+        })?;
         if policy.0.max_open_holds != DEFAULT_MAX_OPEN_HOLDS {
             write!(f, " max-open-holds {}", policy.max_open_holds())?;
         }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::Policy;
 use super::error::{PolicyError, shown};
 use super::quota::Quota;
 use super::rule::gcd;
 use super::spec::{self, Algorithm};
+use super::{Lapse, Policy};
 use crate::time::micros_of;
 
 /// A fraction of a limit, such as a third.
@@ -173,8 +173,9 @@ impl Policy {
         if let Some(share) = other.max_hold_share() {
             self = self.max_hold_of(share)?;
         }
-        if other.0.refunds_lapsed {
-            self = self.refund_lapsed().max_open_holds_of(other.max_open_holds())?;
+        if other.0.lapse != Lapse::Stays {
+            self.change(&|inner| inner.lapse = other.0.lapse);
+            self = self.max_open_holds_of(other.max_open_holds())?;
         }
         if let Some(shards) = other.shards() {
             self = self.sharded(shards)?;

@@ -53,11 +53,11 @@ impl Policy {
         let used = self.used_of(count);
         let share = |index| {
             let mut share = share(self, index, used)?;
-            let (max_hold, refunds_lapsed) = (self.max_hold_share(), self.0.refunds_lapsed);
+            let (max_hold, lapse) = (self.max_hold_share(), self.0.lapse);
             let (max_open_holds, leased) = (self.0.max_open_holds, self.is_leased());
             share.change(&|inner| {
                 inner.max_hold = max_hold;
-                inner.refunds_lapsed = refunds_lapsed;
+                inner.lapse = lapse;
                 inner.max_open_holds = max_open_holds;
                 inner.leased = leased;
             });

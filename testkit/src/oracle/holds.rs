@@ -306,7 +306,7 @@ impl Hold {
         self.settled.is_none() && self.place_on(key).is_some_and(is_open)
     }
 
-    fn is_recorded_on(&self, key: &Key) -> bool {
+    pub(super) fn is_recorded_on(&self, key: &Key) -> bool {
         self.place_on(key).is_some()
     }
 
@@ -316,7 +316,7 @@ impl Hold {
             let Ok(policy) = policy.parse::<Policy>() else { return false };
             let charge = Charge::new(&policy, subject).tenant(tenant);
             let is_held = self.held[place].is_some_and(|held| held > 0) && !self.is_gone(place);
-            is_held && policy.refunds_lapsed() && ledger::key_of(&charge) == *key
+            is_held && policy.stores_holds() && ledger::key_of(&charge) == *key
         })
     }
 
@@ -334,7 +334,7 @@ impl Hold {
             let charge = Charge::new(&policy, subject).tenant(tenant);
             let is_open =
                 self.settled.is_none() && self.lapsed[place].is_none() && !self.is_gone(place);
-            if is_open && policy.refunds_lapsed() && ledger::key_of(&charge) == *key {
+            if is_open && policy.stores_holds() && ledger::key_of(&charge) == *key {
                 unspent += self.held[place].unwrap_or(0).saturating_sub(self.spent[place]);
             }
         }
@@ -353,14 +353,13 @@ impl Hold {
         }
     }
 
-    /// Lets the open charges of the hold lapse. For each open charge under a policy with
-    /// `refund-lapsed`, calls `change` to refund the unspent part. `change` returns the refunded
-    /// amount.
+    /// Lets the open charges of the hold lapse. For each open charge that its state stores, calls
+    /// `change` to refund the unspent part. `change` returns the refunded amount.
     pub(super) fn lapse(&mut self, mut change: impl FnMut(&Charge<'_>, Change) -> u64) {
         let refund = |(place, charge): (usize, &HeldCharge)| {
             let (policy, tenant, subject, _) = charge;
             let policy: Policy = policy.parse().ok()?;
-            let lapses = policy.refunds_lapsed() && !self.is_gone(place);
+            let lapses = policy.stores_holds() && !self.is_gone(place);
             let held = self.held[place].filter(|_| lapses && self.lapsed[place].is_none())?;
             let unspent = held.saturating_sub(self.spent[place]);
             let take = Take { at: self.made_at, cost: held };

@@ -19,6 +19,8 @@ pub(super) struct Ledger {
     pub(super) behind: BTreeSet<Key>,
     /// The time until the first hold on the slots of a key lapses.
     pub(super) earliest_lapses: BTreeMap<Key, Duration>,
+    /// The unspent part of the open attempts of each key whose policy counts failures.
+    pub(super) open_attempts: BTreeMap<Key, u64>,
 }
 
 impl Deref for Ledger {
@@ -275,6 +277,13 @@ fn opinion(
     Opinion { cost, outcome, wait }
 }
 
+/// Returns `true` if the cost would fit without the open attempts, so that a denial is no offense.
+fn is_excused(ledger: &Ledger, charge: &Charge<'_>, cost: u64, now: u64) -> bool {
+    let open = ledger.open_attempts.get(&key_of(charge)).copied().unwrap_or(0);
+    let (rules, past) = (rules_of(charge), record_of(ledger, charge).past_under(charge, now));
+    open > 0 && rules.fits(&rules.refund(&past, open, now).0, cost, now)
+}
+
 fn acquire(
     ledger: &mut Ledger,
     charges: &[Charge<'_>],
@@ -300,6 +309,9 @@ fn acquire(
                 record = record.with_past(charge, past);
             }
             (Outcome::Denied, Some(_)) if opinion.wait.is_some() => {
+                if is_excused(&before, charge, opinion.cost, now) {
+                    continue;
+                }
                 record.block = record.block.after_denial(charge.policy, now);
             }
             (Outcome::Blocked, Some(_)) if opinion.wait.is_some() => {

@@ -37,7 +37,7 @@ mod rules;
 mod sliding_counter;
 mod sliding_log;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tidegate_core::{Algorithm, Call, Charge, Decision, Error, Operation, Timestamp};
@@ -91,6 +91,8 @@ pub struct Oracle {
     /// passed it, but this makes no difference, because the clock does not step back in traces of
     /// holds.
     numbers: BTreeMap<Key, u64>,
+    /// The keys whose last hold belongs to a policy that counts failures.
+    attempted: BTreeSet<Key>,
     queues: Queues,
 }
 
@@ -183,7 +185,9 @@ impl Oracle {
         };
         let behind = self.queues.behind(call, place, now);
         let earliest_lapses = self.earliest_lapses(call, now);
-        let mut ledgers = vec![Ledger { behind, earliest_lapses, ..Ledger::default() }];
+        let open_attempts = self.open_attempts(call);
+        let ledger = Ledger { behind, earliest_lapses, open_attempts, ..Ledger::default() };
+        let mut ledgers = vec![ledger];
         for charge in call.charges.iter() {
             let key = ledger::key_of(&charge);
             if ledgers.iter().any(|ledger| ledger.contains_key(&key)) {
@@ -257,11 +261,18 @@ impl Oracle {
         slots.filter_map(earliest).filter(|_| !is_reservation).collect()
     }
 
+    /// Returns the unspent part of the open attempts of each key whose policy counts failures.
+    fn open_attempts(&self, call: &Call<'_>) -> BTreeMap<Key, u64> {
+        let keys = call.charges.iter().map(|charge| ledger::key_of(&charge));
+        let counting = keys.filter(|key| self.attempted.contains(key));
+        let unspent = |key: &Key| self.holds.values().map(|hold| hold.unspent_of(key)).sum();
+        counting.map(|key| (key.clone(), unspent(&key))).collect()
+    }
+
     /// Returns the unspent part of the holds on the state of each charge of a peek. Returns an
-    /// empty list if no policy of the peek has `refund-lapsed`, because only such a policy records
-    /// its holds in its states.
+    /// empty list if no state of the peek stores its holds.
     fn unspent(&self, call: &Call<'_>) -> Vec<Option<u64>> {
-        let knows = |charge: &Charge<'_>| charge.policy.refunds_lapsed();
+        let knows = |charge: &Charge<'_>| charge.policy.stores_holds();
         if call.operation != Operation::Peek || !call.charges.iter().any(|charge| knows(&charge)) {
             return vec![];
         }
@@ -282,13 +293,16 @@ impl Oracle {
     /// Lets all holds lapse whose time is over at `now`. Refunds each hold by the amount that a
     /// refund at the time of its lapse would refund.
     fn lapse(&mut self, now: u64) {
-        let Self { keys, holds, refunds, .. } = self;
+        let Self { keys, holds, refunds, attempted, .. } = self;
         loop {
             let open = holds.values_mut().filter_map(|hold| Some((hold.lapses_at()?, hold)));
             let first = open.min_by_key(|(lapse, _)| *lapse);
             let Some(((at, _), hold)) = first.filter(|((at, _), _)| *at <= now) else { return };
             hold.lapse(|charge, change| {
                 let key = ledger::key_of(charge);
+                if attempted.contains(&key) {
+                    return 0; // A lapsed attempt counts as a failure.
+                }
                 let pasts = keys.entry(key.clone()).or_insert_with(|| vec![None]);
                 let (mut amount, before) = (0, refunds.get(&key).copied().unwrap_or_default());
                 for past in pasts {
@@ -328,6 +342,14 @@ impl Oracle {
         let hold = first.hold.take();
         if let (Some(key), Some(mut hold)) = (holds::key_of(call), hold) {
             if hold.is_new() {
+                for charge in call.charges.iter() {
+                    let key = ledger::key_of(&charge);
+                    match hold.is_recorded_on(&key) {
+                        true if charge.policy.counts_failures() => self.attempted.insert(key),
+                        true => self.attempted.remove(&key),
+                        false => false,
+                    };
+                }
                 for (charge, fence) in call.charges.iter().zip(hold.fences()) {
                     let Some(fence) = *fence else { continue };
                     let state_key = ledger::key_of(&charge);

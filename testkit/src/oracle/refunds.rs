@@ -48,13 +48,13 @@ impl Refunds {
 }
 
 /// The refunds of one state that must be deducted when one of its holds is refunded. Holds under
-/// policies with `refund-lapsed` have their own sum.
+/// policies whose states store their holds have their own sum.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KeyRefunds {
-    /// The refunds that were executed while a hold under a policy with `refund-lapsed` was open.
+    /// The refunds that were executed while a hold that the state stores was open.
     /// The sum starts at 0 when such a hold is made and the state records no other hold.
     pub(super) lapsing: Refunds,
-    /// The refunds since the first hold under a policy without `refund-lapsed` was made. For such
+    /// The refunds since the first hold that the state does not store was made. For such
     /// holds, a store records only the time at which all of them will have expired.
     pub(super) others: Refunds,
     others_end_at: u64,
@@ -63,13 +63,13 @@ pub(super) struct KeyRefunds {
 impl KeyRefunds {
     /// Returns the refunds that are deducted when a hold on the state of `charge` is refunded.
     pub(super) fn for_holds_of(&mut self, charge: &Charge<'_>) -> &mut Refunds {
-        if charge.policy.refunds_lapsed() { &mut self.lapsing } else { &mut self.others }
+        if charge.policy.stores_holds() { &mut self.lapsing } else { &mut self.others }
     }
 
     /// Records a hold that expires at `expires_at`. `is_alone` is `true` if the state records no
     /// other hold.
     pub(super) fn hold(&mut self, charge: &Charge<'_>, is_alone: bool, expires_at: u64, now: u64) {
-        if charge.policy.refunds_lapsed() {
+        if charge.policy.stores_holds() {
             if is_alone {
                 self.lapsing = Refunds::default();
             }
@@ -83,8 +83,7 @@ impl KeyRefunds {
         }
     }
 
-    /// Records a refund. `is_any_open` is `true` if a hold under a policy with `refund-lapsed` is
-    /// open.
+    /// Records a refund. `is_any_open` is `true` if a hold that the state stores is open.
     pub(super) fn refund(&mut self, is_any_open: bool, amount: u64, now: u64) {
         if is_any_open {
             self.lapsing.add(amount, now);

@@ -83,7 +83,8 @@
 //! | 7 calls with several charges | B04, B05, `several_charges_are_decided_as_by_the_oracle` |
 //! | 8 changes of policies | B53, B60, `a_block_survives_a_changed_limit`, `a_lowered_rate_counts_from_the_next_charge` |
 //! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
-//! | blocks that grow or restart | the eight properties in `blocks`, and every trace |
+//! | blocks that grow or restart | the nine properties in `blocks`, and every trace |
+//! | policies that count failures | the four properties in `attempts`, and `lapses_are_decided_as_by_the_oracle` |
 //! | charge, acquire up to and check-only charges | the nine properties in `parts`, and every trace |
 //! | a hold is settled once, and refunds at most its unspent part | the properties in `holds` and `hold_scenarios`; skipped if the store supports no ids |
 //! | a call with an id is executed once | the properties that begin with `an_id_`; skipped if the store supports no ids |
@@ -94,6 +95,7 @@
     reason = "a property that does not hold panics, because tests fail by panicking"
 )]
 
+mod attempts;
 mod blocks;
 mod charging;
 mod concurrent;
@@ -233,6 +235,10 @@ macro_rules! __each_property {
             blocks::offenses_survive_a_changed_block,
             blocks::holds_keep_the_offenses,
             blocks::offenses_outlive_the_last_hold,
+            attempts::a_denial_by_open_attempts_is_no_offense,
+            attempts::a_lapsed_attempt_is_a_failure,
+            attempts::an_attempt_that_is_open_at_a_reset_counts_if_it_fails,
+            attempts::a_locked_account_charges_no_address,
             operations::b53_b54_a_changed_limit_keeps_what_was_used,
             operations::b60_another_window_or_algorithm_has_a_state_of_its_own,
             operations::b61_policies_without_a_name_share_states_only_if_equal,

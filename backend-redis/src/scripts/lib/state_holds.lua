@@ -1,4 +1,5 @@
---- The holds on a state, for policies that refund lapsed holds (`refund-lapsed`).
+--- The holds on a state, for policies whose states store their holds (`refund-lapsed`,
+--- `count-failures` and slots).
 --- core/src/engine/state_holds.rs does the same for other stores.
 ---
 --- A state with holds is a sorted set, so that an eviction removes the state and its holds
@@ -17,7 +18,9 @@
 ---   |      | refunded 7, if it has lapsed |
 ---   | call | place 7 | place_ends 7 | lacks_slots 1 |
 ---
----   rule, p2 …     the rule that wrote the state last, and its numbers
+---   rule, p2 …     the rule that wrote the state last, and its numbers. COUNTS_FAILURES is added to
+---                  the rule if the policy of the last hold counts failures: a lapsed hold is then not
+---                  refunded
 ---   unspent        the sum of the unspent parts of the open holds
 ---   number         in the foot: the last number of a hold or a waiting call; in a hold: its number
 ---   open, lapsed   the number of open holds and the number of lapsed holds
@@ -170,7 +173,7 @@ local function write_state(key, foot, value, blocked_until, offenses, expires_at
     foot.key_expires_at = ends
   end
   local member = blocking(value, blocked_until, offenses)
-    .. pack(FOOT_LAYOUT, foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent,
+    .. pack(FOOT_LAYOUT, foot.rule + (foot.counts_failures and COUNTS_FAILURES or 0), foot.p2, foot.p3, foot.p4, foot.unspent,
       foot.number, foot.open, foot.lapsed, foot.lapsed_amount, foot.waiters, foot.refunded,
       foot.refunded_at, foot.due, foot.ends, foot.key_expires_at, HOLDS)
   if foot.new_hold then
@@ -260,7 +263,7 @@ local function settle_due(key, foot, value, kind, blocked_until, offenses)
     if #member == STATE_HOLD then
       local taken_at, cost, spent, expires_at = parse('<I7I7I7I7', member, HOLD_KEY + 1)
       local refunded = 0
-      if spent < cost then
+      if spent < cost and not foot.counts_failures then
         now = lapses_at
         value, kind, refunded = refund_rest(foot, value, kind, key, cost - spent, taken_at, cost)
         now = current_time
@@ -307,6 +310,8 @@ local function read_holds(key)
   foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent, foot.number, foot.open, foot.lapsed,
     foot.lapsed_amount, foot.waiters, foot.refunded, foot.refunded_at, foot.due, foot.ends,
     foot.key_expires_at = parse(FOOT_LAYOUT, member, size + 1)
+  foot.counts_failures = foot.rule >= COUNTS_FAILURES
+  foot.rule = foot.rule % COUNTS_FAILURES
   local is_rule_valid = (foot.p2 > 0 or foot.rule == QUOTA) and (foot.p3 > 0 or foot.rule <= SLIDING_LOG or foot.rule == CONCURRENT)
     and (foot.p4 > 0 or foot.rule ~= TOKEN_BUCKET)
   local value, kind, blocked_until, offenses = decode(member:sub(1, size), false)
@@ -333,10 +338,11 @@ end
 -- bytes), and the state. Then each hold follows, with lapses_at, taken_at, cost and spent.
 --
 -- If the wait depends on lapses, the reply contains the holds that lapse next, from which the core
--- computes the wait. For slots, the reply contains the first of these holds.
+-- computes the wait. For slots, the reply contains the first of these holds. The lapse of an attempt
+-- of a policy that counts failures refunds nothing, so the wait does not depend on it.
 local function open_holds(key, foot, value, waits_for_lapses)
   local unspent = foot and foot.unspent or 0
-  if not foot or not waits_for_lapses then return pack('<I7B', unspent, 0) end
+  if not foot or not waits_for_lapses or foot.counts_failures then return pack('<I7B', unspent, 0) end
   local found = call('ZRANGEBYSCORE', key, '(' .. score(current_time), '(+inf', 'WITHSCORES',
     'LIMIT', '0', foot.rule == CONCURRENT and '1' or 'MAX_COUNTED_LAPSES')
   local counted = {}

@@ -53,11 +53,14 @@ impl<'a> CallKey<'a> {
             call_hash.write_u64(charge.cost);
         }
         let fits = names <= MAX_NAME_BYTES && keys.len() <= MAX_CHARGES;
-        // With `refund-lapsed`, the answer to a peek also contains the unspent costs of holds,
-        // which a cached denial does not contain.
-        let needs_holds = call.operation == Operation::Peek
-            && call.charges.iter().any(|charge| charge.policy.refunds_lapsed());
-        Self { call, keys, hash: (fits && !needs_holds).then(|| call_hash.finish()) }
+        // If a state stores its holds, the answer to a peek also contains their unspent costs,
+        // which a cached denial does not contain. A denial of a policy that counts failures is
+        // possibly no offense, but the next one is.
+        let needs_store = call.charges.iter().any(|charge| {
+            charge.policy.counts_failures()
+                || call.operation == Operation::Peek && charge.policy.stores_holds()
+        });
+        Self { call, keys, hash: (fits && !needs_store).then(|| call_hash.finish()) }
     }
 }
 

@@ -82,6 +82,8 @@ pub(super) fn why_not_leased(policy: &Policy, leases_sliding: bool) -> Option<&'
         // `refund-lapsed`, the store would then refund the whole chunk, including the part that
         // calls have used.
         Some("`refund-lapsed` and a lease exclude each other: a lapsed lease would be refunded")
+    } else if policy.counts_failures() {
+        Some("`count-failures` and a lease exclude each other: a lease counts requests")
     } else if policy.can_use_any_shard() {
         Some("`shards` and a lease exclude each other: a lease belongs to one shard")
     } else {
