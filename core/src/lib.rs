@@ -63,7 +63,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `tokio` | waiting (`Limiter::until_ready`, `Request::acquire_within`), `HoldGuard`, `StoreExt::timeout`, `StoreExt::coalesced`, `StoreExt::leased`, `TokioClock` |
+//! | `tokio` | waiting (`Limiter::until_ready`, `Request::acquire_within`), `HoldGuard`, `Attempt`, `StoreExt::timeout`, `StoreExt::coalesced`, `StoreExt::leased`, `TokioClock` |
 //! | `metrics` | `StoreExt::observed` for the recorder of the [`metrics`](https://docs.rs/metrics) crate |
 //! | `tracing` | `StoreExt::observed` with a span per call |
 //! | `uuid` | [`Subject`] from `uuid::Uuid` |
@@ -130,6 +130,8 @@ pub use layers::deny_cache::DenyCache;
 pub use layers::fallback::OnFailure;
 #[cfg(feature = "tokio")]
 pub use layers::leased::Lease;
+#[cfg(feature = "tokio")]
+pub use limiter::attempt::Attempt;
 pub use limiter::ban::MAX_BAN_REASON;
 pub use limiter::estimator::Estimator;
 #[cfg(feature = "tokio")]

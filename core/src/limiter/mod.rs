@@ -1,5 +1,7 @@
 //! A limiter enforces policies on a store, and creates requests.
 
+#[cfg(feature = "tokio")]
+pub(crate) mod attempt;
 pub(crate) mod ban;
 pub(crate) mod estimator;
 pub(crate) mod hold;

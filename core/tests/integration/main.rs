@@ -4,6 +4,8 @@
 #[cfg(feature = "tokio")]
 mod allocations;
 mod api;
+#[cfg(feature = "tokio")]
+mod attempts;
 mod breaker;
 mod calendar;
 #[cfg(feature = "tokio")]

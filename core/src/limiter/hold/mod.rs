@@ -137,7 +137,7 @@ async_operations! {
     }
 }
 
-async fn hold<S: Store>(
+pub(super) async fn hold<S: Store>(
     limiter: &Limiter<S>,
     charges: Charges<'_>,
     operation: Operation,
