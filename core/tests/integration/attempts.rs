@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::{
     Attempt, Decision, DenyCache, ErrorKind, Limiter, ManualClock, MultiRequest, OnFailure,
-    Operation, Outcome, Store, StoreExt,
+    Operation, Outcome, Policy, Store, StoreExt,
 };
 use tidegate_testkit::ModelStore;
 
@@ -205,6 +205,32 @@ fn a_store_that_is_away_admits_an_attempt_only_by_a_fallback() {
         degraded.fail().await.unwrap();
         assert_eq!(remaining(&limiter).await, [4, 49], "the failure is charged afterwards");
     });
+}
+
+#[test]
+fn count_failures_is_a_setting_of_a_policy() {
+    let text = "p: gcra 8/1s burst 8 shards 2 by-subject count-failures max-open-holds 7 shadow";
+    let policy: Policy = text.parse().unwrap();
+    assert_eq!(policy.to_string(), text);
+    assert!(policy.counts_failures() && policy.stores_holds() && !policy.refunds_lapsed());
+    assert!(policy.shares().iter().all(Policy::counts_failures));
+    let scaled = policy.scaled_to("1/2".parse().unwrap()).unwrap().unwrap();
+    assert!(scaled.counts_failures() && scaled.max_open_holds() == 7);
+    let built: Policy = "p: gcra 8/1s".parse().unwrap();
+    let built = built.refund_lapsed().count_failures();
+    assert_eq!(built, "p: gcra 8/1s count-failures".parse().unwrap(), "the last setting wins");
+    let slots: Policy = "concurrent 3 lease 1s".parse().unwrap();
+    assert!(!slots.clone().count_failures().counts_failures());
+    for (text, message) in [
+        ("gcra 8/1s count-failures refund-lapsed", "exclude each other"),
+        ("gcra 8/1s refund-lapsed count-failures", "exclude each other"),
+        ("gcra 8/1s count-failures count-failures", "given twice"),
+        ("gcra 8/1s count-failure", "did you mean `count-failures`"),
+        ("concurrent 3 lease 1s count-failures", "is not an option of concurrent"),
+    ] {
+        let error = text.parse::<Policy>().unwrap_err().to_string();
+        assert!(error.contains(message), "{text}: {error}");
+    }
 }
 
 #[test]
