@@ -250,3 +250,119 @@ impl Algorithm for QuotaRule {
         amount("its count is", count)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+    use jiff::tz::TimeZone;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HOUR: u64 = 3_600_000_000;
+    /// January 1, 2026.
+    const START: u64 = 1_767_225_600_000_000;
+    const LIMIT: u64 = 9;
+
+    /// The rules of a zone in two versions of the time zone database.
+    const VERSIONS: [[&str; 2]; 6] = [
+        ["CET-1CEST,M3.5.0,M10.5.0/3", "CET-1"], // without daylight saving time
+        ["CET-1CEST,M3.5.0,M10.5.0/3", "CET-1CEST,M3.4.0,M10.4.0/3"], // a week earlier
+        ["EET-2EEST,M3.5.0/0,M10.5.0/0", "EET-2EEST,M4.3.5/0,M10.5.4/24"],
+        ["UTC0", "<+0530>-5:30"],
+        ["<-11>11", "<+13>-13"], // the other side of the date line
+        ["CET-1CEST,M3.5.0,M10.5.0/3", "CET-1CEST,M3.5.0,M10.5.0/3"],
+    ];
+
+    fn rules(unit: Unit, zones: [&str; 2]) -> [QuotaRule; 2] {
+        zones.map(|zone| {
+            let zone = TimeZone::posix(zone).expect("valid rules");
+            let calendar = Arc::new(Calendar::new(unit, zone, date(1970, 1, 1).at(0, 30, 0, 0)));
+            QuotaRule { limit: LIMIT, calendar }
+        })
+    }
+
+    /// A call: the database of the caller, the hours since the last call, and the cost.
+    type Step = (usize, u64, u64);
+
+    fn steps(unit: Unit) -> impl Strategy<Value = Vec<Step>> {
+        let day = match unit {
+            Unit::Day => 1_u64,
+            Unit::Week => 7,
+            Unit::Month => 30,
+            Unit::Year => 365,
+        };
+        let hours = prop_oneof![4 => 0..4_u64, 3 => 0..30 * day, 1 => 20 * day..27 * day];
+        prop::collection::vec((0..2_usize, hours, 1..4_u64), 1..80)
+    }
+
+    fn case() -> impl Strategy<Value = (Unit, usize, u64, Vec<Step>)> {
+        (prop::sample::select(&Unit::ALL[..]), 0..VERSIONS.len(), 0..9_000_u64)
+            .prop_flat_map(|(unit, zones, hour)| (Just(unit), Just(zones), Just(hour), steps(unit)))
+    }
+
+    proptest! {
+        /// Two callers with different versions of the database share a state.
+        ///
+        /// * The count starts again at most once per edge of a database.
+        /// * A caller whose database has named an end gets at most the limit in the next window of
+        ///   its database.
+        /// * A denied cost is admitted after the wait, and not before.
+        /// * A wait ends at most 26 hours after the edge that follows the next edge of the caller.
+        #[test]
+        fn callers_with_different_databases_mint_no_quota((unit, zones, hour, steps) in case()) {
+            let rules = rules(unit, VERSIONS[zones]);
+            let (first, mut now) = (START + hour * HOUR, START + hour * HOUR);
+            let mut state: Option<Box<State>> = None;
+            let mut openings = 0;
+            // For each database: the windows whose ends its caller has named.
+            let mut named: [Vec<Window>; 2] = Default::default();
+            let mut admitted: Vec<(u64, u64)> = vec![];
+            for (caller, hours, cost) in steps {
+                now += hours * HOUR;
+                let rule = &rules[caller];
+                let window = rule.window_at(now);
+                let wait = rule.wait(state.as_ref(), cost, now);
+                let Some(duration) = wait.as_duration().filter(|wait| !wait.is_zero()) else {
+                    let before = state.as_ref().map(|state| state.start);
+                    let taken = rule.take(state.take(), cost, now, || 0);
+                    openings += u64::from(before != Some(taken.start));
+                    if (taken.earliest_end..=taken.end).contains(&window.end) {
+                        named[caller].push(window);
+                    }
+                    state = Some(taken);
+                    admitted.push((now, cost));
+                    continue;
+                };
+                let then = now + u64::try_from(duration.as_micros()).expect("a wait of days");
+                let at = |time| rule.wait(state.as_ref(), cost, time).is_zero();
+                prop_assert!(at(then), "denied again at {then}");
+                prop_assert!(!at(then - 1), "already admitted at {}", then - 1);
+                let next = rule.calendar.compute_window_at(window.end);
+                prop_assert!(then <= next.end + MAX_DRIFT, "a wait until {then} after {now}");
+            }
+            let edges = rules.iter().map(|rule| {
+                let mut window = rule.window_at(first);
+                let mut count = 0;
+                while window.end <= now {
+                    window = rule.calendar.compute_window_at(window.end);
+                    count += 1;
+                }
+                count
+            });
+            let edges: u64 = edges.max().unwrap_or(0);
+            prop_assert!(openings <= 1 + edges, "{openings} windows were opened over {edges} edges");
+            for named in &named {
+                for pair in named.windows(2) {
+                    let (before, window) = (pair[0], pair[1]);
+                    if before.end != window.start {
+                        continue;
+                    }
+                    let in_window = admitted.iter().filter(|(at, _)| window.contains(*at));
+                    let sum: u64 = in_window.map(|(_, cost)| cost).sum();
+                    prop_assert!(sum <= LIMIT, "{sum} in the window from {}", window.start);
+                }
+            }
+        }
+    }
+}
