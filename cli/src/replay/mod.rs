@@ -5,6 +5,7 @@
 //! time of the record. The [`Backend`] stores the states.
 
 mod backend;
+mod days;
 mod decisions;
 mod error;
 mod leased;

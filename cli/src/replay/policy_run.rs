@@ -38,7 +38,7 @@ impl PolicyRun {
         store.supports(policy)?;
         let decisions =
             keep_decisions.then(Decisions::new).transpose().map_err(Error::Decisions)?;
-        let (policy, tally) = (policy.clone(), Tally::default());
+        let (policy, tally) = (policy.clone(), Tally::new(policy));
         Ok(Self { policy, clock, stores, store, stale: None, tally, decisions, leased: None })
     }
 
@@ -100,7 +100,7 @@ impl PolicyRun {
         if let Ok(fresh) = self.stores.open(self.clock.clone()) {
             self.stale = Some(std::mem::replace(&mut self.store, fresh));
         }
-        self.tally = Tally::default();
+        self.tally = Tally::new(&self.policy);
         if let Some(decisions) = &mut self.decisions {
             // If the file of the decisions cannot be emptied, writing the next decision to it fails
             // too, and that error is returned.

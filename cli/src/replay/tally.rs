@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::days::Days;
 use super::timeline::Timeline;
 use crate::report::{Offender, PolicyReport, escape};
 use crate::trace::{Record, Subjects};
@@ -19,6 +20,7 @@ pub(super) struct Tally {
     max_wait: Option<Duration>,
     by_subject: Vec<Counts>,
     timeline: Timeline,
+    days: Option<Days>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -28,6 +30,10 @@ struct Counts {
 }
 
 impl Tally {
+    pub(super) fn new(policy: &Policy) -> Self {
+        Self { days: Days::new(policy), ..Self::default() }
+    }
+
     pub(super) fn count(&mut self, record: Record, decision: &Decision) {
         let admitted = would_admit(decision);
         let subject = record.subject as usize;
@@ -49,6 +55,9 @@ impl Tally {
             }
         }
         self.timeline.count(record.time, admitted);
+        if let Some(days) = &mut self.days {
+            days.count(record.time, admitted);
+        }
     }
 
     pub(super) fn report(&self, policy: &Policy, subjects: &Subjects) -> PolicyReport {
@@ -78,6 +87,7 @@ impl Tally {
             max_wait: self.max_wait.map(micros),
             offenders: denied.into_iter().take(OFFENDERS).map(offender).collect(),
             timeline: self.timeline.report(),
+            days: self.days.as_ref().map(Days::report).unwrap_or_default(),
         }
     }
 }

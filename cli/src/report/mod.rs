@@ -129,6 +129,28 @@ pub struct PolicyReport {
     pub offenders: Vec<Offender>,
     /// The requests over time.
     pub timeline: Timeline,
+    /// For a quota: the days with requests, in the time zone of the quota.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub days: Vec<Day>,
+}
+
+/// The requests of one day.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Day {
+    /// The date, such as `2026-03-29`.
+    pub date: String,
+    /// The number of admitted requests.
+    pub admitted: u64,
+    /// The number of denied requests.
+    pub denied: u64,
+}
+
+impl Day {
+    /// Returns the number of requests.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.admitted.saturating_add(self.denied)
+    }
 }
 
 impl PolicyReport {

@@ -442,3 +442,37 @@ fn a_list_allows_and_denies_subjects_of_each_policy() {
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains("ip.txt: line 1: the address `192.0.2.1` has bits"), "{message}");
 }
+
+/// Each day of March 2026 has a request at 22:30 and one at 23:30 UTC. In Amsterdam, midnight is at
+/// 23:00 UTC until March 28, and then at 22:00 UTC.
+#[test]
+fn the_log_of_a_month_shows_the_days_of_a_quota() {
+    let mut log = String::new();
+    for day in 1..=31 {
+        for hour in [22, 23] {
+            log += &format!(
+                "192.0.2.1 - - [{day:02}/Mar/2026:{hour}:30:00 +0000] \"GET / HTTP/1.1\" 200 7\n"
+            );
+        }
+    }
+    let quota = "plan: quota 1/day in Europe/Amsterdam";
+    let policies = ["--policy", quota, "--policy", "fixed-window 1/1d"];
+    let run = |format: &[&str]| {
+        tidegate(&[&["replay", "-"], &policies[..], format].concat(), log.as_bytes())
+    };
+    let report = json(&run(&["--json"]));
+    let days = report["policies"][0]["days"].as_array().unwrap();
+    assert_eq!(days.len(), 32);
+    for (index, day) in days.iter().enumerate() {
+        let (month, number) = if index < 31 { ("03", index + 1) } else { ("04", 1) };
+        let denied = u64::from(number != 29 && index > 0);
+        let expected = serde_json::json!({
+            "date": format!("2026-{month}-{number:02}"), "admitted": 1, "denied": denied,
+        });
+        assert_eq!(*day, expected);
+    }
+    assert!(report["policies"][1].get("days").is_none(), "only quotas have days");
+    let table = text(&run(&[]).stdout);
+    assert!(table.contains("DAYS OF plan: quota 1/day in Europe/Amsterdam"), "{table}");
+    assert!(table.contains("2026-03-29"), "{table}");
+}

@@ -9,6 +9,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 use super::closest::closest;
 use super::error::{Part, PolicyError, shown};
 use super::rule::check_exact;
+use super::{Algorithm, Policy};
 use crate::algorithm::calendar::{Calendar, Unit};
 use crate::algorithm::quota::QuotaRule;
 
@@ -54,6 +55,43 @@ pub struct Quota {
     pub(super) zone: String,
     pub(super) at: Option<Time>,
     pub(super) anchor: Option<DateTime>,
+}
+
+impl Policy {
+    /// Returns this quota with an [anchor](Quota::anchored) of its own, such as the day on which a
+    /// customer has subscribed. All other numbers and settings stay, and the policy has the same
+    /// states, so give it a name.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use tidegate_core::Limiter;
+    /// use tidegate_core::civil::date;
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let plan = "plan: quota 1000/month in Europe/Amsterdam".parse()?;
+    /// let limiter = Limiter::new(MemoryStore::new(), [plan])?;
+    ///
+    /// let subscribed = date(2026, 1, 31).at(9, 0, 0, 0); // from the database of the customers
+    /// let plan = limiter.policy("plan")?.anchored_at(subscribed)?;
+    /// let text = "plan: quota 1000/month anchored 2026-01-31T09:00 in Europe/Amsterdam";
+    /// assert_eq!(plan, text.parse()?);
+    /// assert!(limiter.by(&plan, "customer 17").acquire().await?.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the policy is not a quota, if it begins its windows at a [time of
+    /// day](Quota::at), or if the anchor has a part of a second.
+    pub fn anchored_at(&self, anchor: DateTime) -> Result<Self, PolicyError> {
+        let Algorithm::Quota(quota) = self.algorithm() else {
+            let message = format!("`{self}` is not a quota, so it has no anchor");
+            return Err(PolicyError::new(message));
+        };
+        self.with_algorithm(quota.as_ref().clone().anchored(anchor))?.with_settings_of(self)
+    }
 }
 
 impl Quota {

@@ -7,8 +7,9 @@
     reason = "a test fails by panicking"
 )]
 
+use tidegate_core::civil::date;
 use tidegate_core::engine::Rule;
-use tidegate_core::{Policy, PolicyError};
+use tidegate_core::{Charge, Policy, PolicyError};
 
 /// Returns the window of a policy that contains a time, in seconds since 1970.
 fn window(policy: &str, at: u64) -> (u64, u64) {
@@ -101,6 +102,29 @@ fn an_anniversary_is_computed_from_the_anchor() {
     // 2028-02-29, 2029-02-28, 2030-02-28, 2031-02-28, 2032-02-29.
     let policy = "quota 1/year anchored 2028-02-29 in UTC";
     assert_eq!(lengths(policy, 1_835_395_200, 5), [365, 365, 365, 366, 365]);
+}
+
+/// Each customer has its own anchor. All other settings stay, and the states are the same.
+#[test]
+fn a_policy_takes_the_anchor_of_a_customer() {
+    let plan: Policy =
+        "plan: quota 9/month in UTC block 1m refund-lapsed max-open-holds 7".parse().unwrap();
+    let anchored = plan.anchored_at(date(2026, 1, 31).at(9, 0, 0, 0)).unwrap();
+    let text = "plan: quota 9/month anchored 2026-01-31T09:00 in UTC block 1m refund-lapsed \
+                max-open-holds 7";
+    assert_eq!(anchored.to_string(), text);
+    assert!(Charge::new(&plan, "a").shares_state_with(&Charge::new(&anchored, "a")));
+    assert_eq!(lengths(text, 1_769_850_000, 3), [28, 31, 30]);
+    let subsecond = date(2026, 1, 31).at(9, 0, 0, 1);
+    for (text, anchor, message) in [
+        ("gcra 1/1s", date(2026, 1, 31).at(9, 0, 0, 0), "is not a quota"),
+        ("quota 1/day in UTC", date(2026, 1, 31).at(9, 0, 0, 0), "per day has no anchor"),
+        ("quota 1/month in UTC at 05:00", date(2026, 1, 31).at(9, 0, 0, 0), "exclude each other"),
+        ("quota 1/month in UTC", subsecond, "it must begin at a whole second"),
+    ] {
+        let error = text.parse::<Policy>().unwrap().anchored_at(anchor).unwrap_err().to_string();
+        assert!(error.contains(message), "{text}: {error}");
+    }
 }
 
 #[test]

@@ -16,11 +16,13 @@
 //! | `suggest` | suggested limits |
 //! | `settling` | costs that are known only afterwards |
 //! | `slots` | requests at a time |
+//! | `days` | the days of each quota |
 //! | `details` | all the numbers |
 //! | `escape` | text of others in HTML |
 
 mod bars;
 mod compare;
+mod days;
 mod details;
 mod escape;
 mod headline;

@@ -4,7 +4,7 @@ use std::io;
 
 use super::escape::Html;
 use super::headline::{headline, remarks};
-use super::{compare, details, leased, settling, slots, subjects, suggest, timeline};
+use super::{compare, days, details, leased, settling, slots, subjects, suggest, timeline};
 use crate::report::escape::shorten;
 use crate::report::number::{counted, thousands};
 use crate::report::time::{micros_text, period};
@@ -24,6 +24,7 @@ pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()>
     writeln!(out, "<main>")?;
     compare::write(report, out)?;
     timeline::write(report, out)?;
+    days::write(report, out)?;
     subjects::write(report, out)?;
     suggest::write(report, out)?;
     settling::write(report, out)?;

@@ -10,6 +10,7 @@
 //! gcra 1/s burst 20        182,100   1,104   0.6 %        13         998ms
 //! ```
 
+mod days;
 mod grid;
 mod leased;
 mod paint;
@@ -58,6 +59,10 @@ pub fn write(report: &Report, out: &mut impl io::Write, options: Options) -> io:
     if report.policies.iter().any(|policy| !policy.offenders.is_empty()) {
         writeln!(out)?;
         offenders(&report.policies, out, options.width, paint)?;
+    }
+    for policy in report.policies.iter().filter(|policy| !policy.days.is_empty()) {
+        writeln!(out)?;
+        days::write(policy, out, options.width, paint)?;
     }
     for group in report.suggestions.chunk_by(|a, b| a.asked == b.asked) {
         writeln!(out)?;

@@ -3,8 +3,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate::report::{
-    Fill, LeasedReport, LeasedRun, Offender, PolicyReport, Report, SettlingReport, SettlingRun,
-    SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline, Way,
+    Day, Fill, LeasedReport, LeasedRun, Offender, PolicyReport, Report, SettlingReport,
+    SettlingRun, SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline, Way,
 };
 
 /// Generates small, large and extreme numbers.
@@ -46,6 +46,12 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn day()(date in text(), admitted in number(), denied in number()) -> Day {
+        Day { date, admitted, denied }
+    }
+}
+
+prop_compose! {
     fn timeline()(
         start in number(),
         step in number(),
@@ -63,12 +69,13 @@ prop_compose! {
         max_wait in prop::option::of(number()),
         offenders in vec(offender(), 0..5),
         timeline in timeline(),
+        days in vec(day(), 0..4),
     ) -> PolicyReport {
         let [policy, algorithm] = words;
         let [admitted, denied, cost_admitted, cost_denied, never, subjects_denied] = numbers;
         PolicyReport {
             policy, algorithm, admitted, denied, cost_admitted, cost_denied, never,
-            subjects_denied, max_wait, offenders, timeline,
+            subjects_denied, max_wait, offenders, timeline, days,
         }
     }
 }

@@ -103,6 +103,7 @@ fn day_policy(
         max_wait: Some(wait),
         offenders,
         timeline,
+        days: vec![],
     }
 }
 

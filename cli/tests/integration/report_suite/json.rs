@@ -42,6 +42,7 @@ fn small() -> Report {
             subjects_denied: 1,
             max_wait: Some(59_000_000),
             offenders: vec![Offender { subject: "2001:db8::1".into(), requests: 6, denied: 3 }],
+            days: vec![],
             timeline: Timeline {
                 start: fixtures::START,
                 step: 5_000_000,
