@@ -59,8 +59,8 @@
 //! * `never` counts the denied requests that would be denied after any wait. `offenders` is sorted,
 //!   with the most denied subject first. The list is complete if its length is `subjects_denied`.
 //!   `asked` is the share that was given to `--suggest`.
-//! * A policy that is a quota also has `days`, such as `[{"date": "2026-03-29", "admitted": 6,
-//!   "denied": 3}]`. The dates are in the time zone of the quota. A day without requests is omitted.
+//! * A quota also has `days`, such as `[{"date": "2026-03-29", "admitted": 6, "denied": 3}]`. The
+//!   dates are in the time zone of the quota. A day without requests is omitted.
 //! * `settling` exists if `--late-cost` is set. `way` is `check`, `fixed` or `learned`.
 //!   `idle_cost_s` is in units of cost times seconds, and `idle_cost` is the average over time.
 //! * `slots` exists if there are policies of slots. `peak_wanted` and `peak` are numbers of slots

@@ -129,7 +129,7 @@ pub struct PolicyReport {
     pub offenders: Vec<Offender>,
     /// The requests over time.
     pub timeline: Timeline,
-    /// For a quota: the days with requests, in the time zone of the quota.
+    /// The days with requests, in the time zone of a quota. Empty for other policies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub days: Vec<Day>,
 }

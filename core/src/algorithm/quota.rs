@@ -129,8 +129,8 @@ impl QuotaRule {
         (is_next && state.carry > 0).then(|| State::new(window.start, window.end, state.carry))
     }
 
-    /// Returns the first time from `now` at which at most `max` is charged in the current window. No
-    /// charge is made until then, so that the state itself stays as it is.
+    /// Returns the first time from `now` at which at most `max` is charged in the current window.
+    /// Until then, no call changes the state.
     fn falls_to(&self, max: u64, state: Option<&State>, now: u64) -> u64 {
         let (Some(state), window) = (state, self.window_at(now)) else { return now };
         let mut current = self.within(state, window, now);
@@ -315,7 +315,7 @@ mod tests {
             let (first, mut now) = (START + hour * HOUR, START + hour * HOUR);
             let mut state: Option<Box<State>> = None;
             let mut openings = 0;
-            // For each database: the windows whose ends its caller has named.
+            // The windows whose ends the callers have named, for each database.
             let mut named: [Vec<Window>; 2] = Default::default();
             let mut admitted: Vec<(u64, u64)> = vec![];
             for (caller, hours, cost) in steps {

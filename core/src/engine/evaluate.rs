@@ -15,8 +15,8 @@ pub(super) struct Evaluated {
     /// The time until the state admits the cost, regardless of a block.
     pub(super) wait: Wait,
     pub(super) outcome: Outcome,
-    /// Whether a denial is an offense. It is none if only open attempts cause the denial: see
-    /// [`Policy::count_failures`](crate::Policy::count_failures).
+    /// Whether the outcome is a denial that is an offense. A denial that only open attempts cause
+    /// is not an offense: see [`Policy::count_failures`](crate::Policy::count_failures).
     pub(super) is_offense: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Attempts, such as logins, of which only the failures are counted.
+//! Attempts, such as logins. Only the failed attempts are counted.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -21,7 +21,7 @@ const TTL: Duration = Duration::from_secs(60);
 async_operations! {
     [Store + 'static]
 
-    /// Makes an [`Attempt`], such as a login, of which only failures are counted. Needs the feature
+    /// Makes an [`Attempt`], such as a login, which is counted only if it fails. Needs the feature
     /// `tokio`.
     ///
     /// The store charges the costs of the request immediately, and refunds them if the attempt
@@ -115,7 +115,6 @@ impl<S: Store + 'static> Attempt<S> {
     }
 
     /// Returns the decision, with a verdict for each charge.
-    #[must_use]
     pub fn decision(&self) -> &Decision {
         &self.decision
     }

@@ -132,7 +132,7 @@ struct Inner {
     raise: Option<u64>,
 }
 
-/// What happens to the unspent part of a hold when the hold lapses.
+/// The effect of a lapse on the unspent part of the hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lapse {
     /// It stays charged, and the state does not store the hold.

@@ -1,4 +1,4 @@
-//! Tests of login attempts, of which only the failures are counted.
+//! Tests of login attempts, which are counted only if they fail.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -102,7 +102,7 @@ fn an_attempt_that_is_dropped_or_crashes_has_failed() {
     });
 }
 
-/// The levels are those of the block in the policy: 1, 4 and 16 minutes.
+/// The policy blocks the account for 1, 4 and 16 minutes.
 #[test]
 fn failures_lock_the_account_for_longer_each_time() {
     run(async {

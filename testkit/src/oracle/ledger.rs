@@ -277,7 +277,7 @@ fn opinion(
     Opinion { cost, outcome, wait }
 }
 
-/// Returns `true` if the cost would fit without the open attempts, so that a denial is no offense.
+/// Returns `true` if the cost would fit without the open attempts. A denial is then not an offense.
 fn is_excused(ledger: &Ledger, charge: &Charge<'_>, cost: u64, now: u64) -> bool {
     let open = ledger.open_attempts.get(&key_of(charge)).copied().unwrap_or(0);
     let (rules, past) = (rules_of(charge), record_of(ledger, charge).past_under(charge, now));

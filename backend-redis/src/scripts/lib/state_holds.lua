@@ -18,9 +18,9 @@
 ---   |      | refunded 7, if it has lapsed |
 ---   | call | place 7 | place_ends 7 | lacks_slots 1 |
 ---
----   rule, p2 …     the rule that wrote the state last, and its numbers. COUNTS_FAILURES is added to
----                  the rule if the policy of the last hold counts failures: a lapsed hold is then not
----                  refunded
+---   rule, p2 …     the rule that wrote the state last, and its numbers. COUNTS_FAILURES is added
+---                  to the rule if the policy of the last hold counts failures. Then lapsed holds
+---                  stay charged
 ---   unspent        the sum of the unspent parts of the open holds
 ---   number         in the foot: the last number of a hold or a waiting call; in a hold: its number
 ---   open, lapsed   the number of open holds and the number of lapsed holds
@@ -338,8 +338,8 @@ end
 -- bytes), and the state. Then each hold follows, with lapses_at, taken_at, cost and spent.
 --
 -- If the wait depends on lapses, the reply contains the holds that lapse next, from which the core
--- computes the wait. For slots, the reply contains the first of these holds. The lapse of an attempt
--- of a policy that counts failures refunds nothing, so the wait does not depend on it.
+-- computes the wait. For slots, the reply contains the first of these holds. If the policy counts
+-- failures, the wait does not depend on lapses, because a lapse refunds nothing.
 local function open_holds(key, foot, value, waits_for_lapses)
   local unspent = foot and foot.unspent or 0
   if not foot or not waits_for_lapses or foot.counts_failures then return pack('<I7B', unspent, 0) end

@@ -51,6 +51,6 @@ if writes then
   keeps_ttl = ends == a and (carry > 0) == (c > 0)
   a, c, d = ends, carry, earliest_end
 end
--- The count is that of the window at `now`. The other numbers are those of the value.
+-- `b` is the count of the window at `now`. The value contains the other numbers.
 b = count
 if not is_valid then admits, after = nil, nil end

@@ -54,8 +54,8 @@ use crate::{Clock, SystemClock};
 ///   restart the block;
 /// * the denial of a subject that is not blocked but has [offenses](crate::Block::growing), because
 ///   the store possibly forgets them before the denial ends;
-/// * the denial of a call with a policy that [counts failures](crate::Policy::count_failures),
-///   because a denial by open attempts is no offense, but the next denial possibly is;
+/// * the denial of a call with a policy that [counts failures](crate::Policy::count_failures). Such
+///   a denial is possibly not an offense, while the next denial is an offense;
 /// * the denial of a call with more than 4 KiB of tenants and subjects.
 ///
 /// # Exactness
