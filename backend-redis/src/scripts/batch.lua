@@ -156,8 +156,8 @@ local function penalize(k, outcome, penalty, charges, place)
   end
   if outcome == DENIED then
     set_block(k, now + length, forget, forget > 0 and reached or nil)
-  elseif restarts then
-    set_block(k, math.max(blocks[k], now + length), forget)
+  elseif restarts and now + length > blocks[k] then
+    set_block(k, now + length, forget)
   end
 end
 

@@ -56,11 +56,14 @@ impl Block {
         self.set(level, now.saturating_add(micros), policy);
     }
 
-    /// Restarts the block at the same level. A block that ends later is not shortened.
+    /// Restarts the block at the same level. A block that ends later does not change.
     pub(super) fn restart(&mut self, policy: &Policy, now: u64) {
         let Some(block) = policy.block() else { return };
         let (_, micros) = block.at(self.level(now).max(1));
-        self.set_end(self.until.max(now.saturating_add(micros)), policy, now);
+        let until = now.saturating_add(micros);
+        if until > self.until {
+            self.set_end(until, policy, now);
+        }
     }
 
     pub(super) fn set_end(&mut self, until: u64, policy: &Policy, now: u64) {

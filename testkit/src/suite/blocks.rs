@@ -133,6 +133,24 @@ pub(super) fn a_refusal_restarts_the_block_of_a_policy_with_restart<F: Fixture>(
     }
 }
 
+/// Checks that a restart changes nothing if the block ends later anyway. The offenses are then
+/// forgotten at the same time as before.
+pub(super) fn a_restart_that_prolongs_no_block_changes_nothing<F: Fixture>(fixture: &F) {
+    each_case(fixture, async |harness, policy| {
+        let forgetful = Block::new(us(10)).growing(2, us(20), us(1)).restarting();
+        let forgetful = with(&policy, forgetful);
+        check_eq!(offend(harness, &with(&policy, growing())).await.block_level(), 1, "{policy}");
+        for (at, left) in [(10, 40), (40, 10)] {
+            harness.at(at);
+            let blocked = harness.refused(&forgetful, 1).await.verdicts()[0];
+            check_eq!(blocked.blocked_for(), us(left), "{policy} at {at}");
+        }
+        harness.at(60);
+        let peek = harness.does(Operation::Peek, &forgetful, 0).await;
+        check_eq!(peek.block_level(), 1, "{policy}");
+    });
+}
+
 /// Checks that a block of zero and a reset forget the offenses. A block of zero does not change the
 /// usage. Any other block keeps the offenses, and they are forgotten after its end.
 pub(super) fn an_unblock_forgets_the_offenses<F: Fixture>(fixture: &F) {

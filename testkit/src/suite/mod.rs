@@ -83,7 +83,7 @@
 //! | 7 calls with several charges | B04, B05, `several_charges_are_decided_as_by_the_oracle` |
 //! | 8 changes of policies | B53, B60, `a_block_survives_a_changed_limit`, `a_lowered_rate_counts_from_the_next_charge` |
 //! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
-//! | blocks that grow or restart | the nine properties in `blocks`, and every trace |
+//! | blocks that grow or restart | the ten properties in `blocks`, and every trace |
 //! | policies that count failures | the four properties in `attempts`, and `lapses_are_decided_as_by_the_oracle` |
 //! | charge, acquire up to and check-only charges | the nine properties in `parts`, and every trace |
 //! | a hold is settled once, and refunds at most its unspent part | the properties in `holds` and `hold_scenarios`; skipped if the store supports no ids |
@@ -230,6 +230,7 @@ macro_rules! __each_property {
             blocks::the_end_of_a_block_restores_no_budget,
             blocks::offenses_are_forgotten_together,
             blocks::a_refusal_restarts_the_block_of_a_policy_with_restart,
+            blocks::a_restart_that_prolongs_no_block_changes_nothing,
             blocks::an_unblock_forgets_the_offenses,
             blocks::only_a_denial_by_the_policy_is_an_offense,
             blocks::offenses_survive_a_changed_block,
