@@ -336,7 +336,8 @@ impl ChargeReply {
             Value::Bucket { time, debt, .. } => [time, debt, 0, 0],
             Value::Interval { anchor, debt, .. } => [anchor, debt, 0, 0],
             Value::Slots { count } => [0, count, 0, 0],
-            Value::Calendar { earliest_end, ends, count, carry, .. } => {
+            Value::Calendar { ends, count, .. } => [ends, count, 0, ends],
+            Value::Drift { earliest_end, ends, count, carry, .. } => {
                 [ends, count, carry, earliest_end]
             }
         };

@@ -77,7 +77,10 @@ fn state_of(value: &[u8], rule: &Rule, now: u64) -> Option<Option<State>> {
             let state = interval_bucket::State::new(anchor, debt);
             (recovers_at > now).then_some(State::IntervalBucket(state))
         }
-        (Value::Calendar { start, earliest_end, ends, count, carry }, Rule::Quota(_)) => {
+        (Value::Calendar { start, ends, count }, Rule::Quota(_)) => {
+            Some(State::Quota(Box::new(quota::State::new(start, ends, count))))
+        }
+        (Value::Drift { start, earliest_end, ends, count, carry }, Rule::Quota(_)) => {
             let state = quota::State::new(start, ends, count).with_drift(earliest_end, carry);
             Some(State::Quota(Box::new(state)))
         }

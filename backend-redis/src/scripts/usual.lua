@@ -78,7 +78,7 @@ while k < last do
       --- @inline RULE
       n = n + 1
       if after then
-        answer[n], value, kind = after, after, rule_kind
+        answer[n], value, kind = after, after, after:byte()
         written, written_until, keeps_all = after, expires_at, keeps_all and keeps_ttl
       elseif admits == nil then
         answer[n] = unusual

@@ -72,6 +72,7 @@ shared! {
 
     SLOTS = 0x9c;
     CALENDAR = 0x9d;
+    DRIFT = 0x9e;
 
     // The possible first bytes of a script's reply, if the reply is not only a value.
     VERDICTS = 0;

@@ -77,8 +77,10 @@ values! {
     /// A token bucket that is refilled once per period.
     Interval { anchor, debt, recovers_at, expires_at } = INTERVAL_SIZE: INTERVAL;
     Slots { count } = SLOTS_SIZE: SLOTS;
-    /// A quota.
-    Calendar { start, earliest_end, ends, count, carry } = CALENDAR_SIZE: CALENDAR;
+    /// A quota whose callers have named the same end of the window.
+    Calendar { start, ends, count } = CALENDAR_SIZE: CALENDAR;
+    /// A quota whose callers have named different ends.
+    Drift { start, earliest_end, ends, count, carry } = DRIFT_SIZE: DRIFT;
 }
 
 impl Layout {
@@ -122,6 +124,7 @@ mod tests {
             "token_bucket",
             "interval_bucket",
             "concurrent",
+            "quota",
             "quota",
         ];
         for (rule, (pack, parse)) in rules.map(file).iter().zip(packs) {

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
 use tidegate_redis::core::algorithm::{
-    fixed_window, interval_bucket, sliding_counter, token_bucket,
+    fixed_window, interval_bucket, quota, sliding_counter, token_bucket,
 };
 use tidegate_redis::core::engine::{self, Record, Records, Rule, State};
 use tidegate_redis::{
@@ -34,7 +34,7 @@ const MAX_EXACT: u64 = 1 << 52;
 const MODULUS: u64 = 1 << 53;
 
 /// The policies, each with the kind of its values.
-const POLICIES: [(&str, u8); 9] = [
+const POLICIES: [(&str, u8); 11] = [
     ("p: fixed-window 10/1h", 0x91),
     ("p: fixed-window 10/1h phased", 0x92),
     ("p: fixed-window 10/1h anchored", 0x93),
@@ -44,6 +44,8 @@ const POLICIES: [(&str, u8); 9] = [
     ("p: sliding-counter 10/1h", 0x95),
     ("p: token-bucket 10/1h", 0x96),
     ("p: token-bucket 10/1h by-interval", 0x97),
+    ("p: quota 10/day in UTC", 0x9d),
+    ("q: quota 10/day in UTC", 0x9e),
 ];
 const LOG: u8 = 0x94;
 const BLOCK_FLAG: u8 = 0x20;
@@ -102,6 +104,13 @@ fn record_from(policy: &Policy, value: &[u8]) -> Option<(Record, bool)> {
                 anchor < recovers_at && recovers_at <= expires_at && expires_at <= MODULUS;
             let state = interval_bucket::State::new(anchor, debt);
             (State::IntervalBucket(state), is_complete, Some(recovers_at))
+        }
+        (Rule::Quota(_), &[start, ends, count]) => {
+            (State::Quota(Box::new(quota::State::new(start, ends, count))), true, None)
+        }
+        (Rule::Quota(_), &[start, earliest_end, ends, count, carry]) => {
+            let state = quota::State::new(start, ends, count).with_drift(earliest_end, carry);
+            (State::Quota(Box::new(state)), true, None)
         }
         other => panic!("{other:?}"),
     };
@@ -222,6 +231,10 @@ async fn b18_a_number_that_no_call_could_have_written_makes_a_value_foreign() {
     let counter = policy("p: sliding-counter 10/1h");
     let bucket = policy("p: token-bucket 10/1h");
     let interval = policy("p: token-bucket 10/1h by-interval");
+    let quota = policy("p: quota 10/day in UTC");
+    let start = NOW - NOW % (24 * HOUR);
+    let (end, longest) = (start + 24 * HOUR, 76 * HOUR);
+    let last_quota_end = MAX_EXACT - 1 + longest;
     let Rule::TokenBucket(rule) = bucket.rule() else { panic!() };
     let unit = rule.unit();
     let cases: &[(&Policy, u8, &[u64], bool)] = &[
@@ -274,6 +287,23 @@ async fn b18_a_number_that_no_call_could_have_written_makes_a_value_foreign() {
         (&interval, 0x97, &[NOW, 1, NOW + 1, MODULUS + 2], false),
         (&interval, 0x97, &[MAX_EXACT - 1, 1, MODULUS, MODULUS], true),
         (&interval, 0x97, &[MAX_EXACT, 1, MODULUS, MODULUS], false),
+        (&quota, 0x9d, &[start, end, 1], true),
+        (&quota, 0x9d, &[start, end, 0], false),
+        (&quota, 0x9d, &[start, end, MAX_EXACT], true),
+        (&quota, 0x9d, &[start, end, MAX_EXACT + 1], false),
+        (&quota, 0x9d, &[end, end, 1], true),
+        (&quota, 0x9d, &[end + 1, end, 1], false),
+        (&quota, 0x9d, &[end - longest, end, 1], true),
+        (&quota, 0x9d, &[end - longest - 1, end, 1], false),
+        (&quota, 0x9d, &[last_quota_end - HOUR, last_quota_end, 1], true),
+        (&quota, 0x9d, &[last_quota_end - HOUR, last_quota_end + 1, 1], false),
+        (&quota, 0x9e, &[start, end, end, 1, 0], true),
+        (&quota, 0x9e, &[start, end, end, 1, 1], false),
+        (&quota, 0x9e, &[start, end - 1, end, 1, 1], true),
+        (&quota, 0x9e, &[start, end - 1, end, 1, 2], false),
+        (&quota, 0x9e, &[start, end + 1, end, 1, 0], false),
+        (&quota, 0x9e, &[start, start, end, 1, 0], true),
+        (&quota, 0x9e, &[start, start - 1, end, 1, 0], false),
     ];
     let mut scene = Scene::new().await;
     for (policy, kind, numbers, is_valid) in cases {
@@ -523,7 +553,7 @@ impl Scene {
             Forgery::Numbers { numbers, block, offenses } => {
                 let count = match kind {
                     0x91..=0x93 => 2,
-                    0x95 => 3,
+                    0x95 | 0x9d => 3,
                     0x97 => 4,
                     _ => 5,
                 };
@@ -651,8 +681,8 @@ impl Scene {
         };
         let size = match kind {
             0x91..=0x93 => 15,
-            0x95 => 22,
-            0x96 => 36,
+            0x95 | 0x9d => 22,
+            0x96 | 0x9e => 36,
             _ => 29,
         };
         if forged.len() != size + tail {

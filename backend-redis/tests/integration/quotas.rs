@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use tidegate_redis::protocol::{Keys, Reply, Request, probable_time};
 use tidegate_redis::{Call, CallId, Charge, ManualClock, Operation, RedisStore, Store, Timestamp};
 use tidegate_test_servers::Redis;
+use tidegate_testkit::ModelStore;
 
 use crate::common::policy;
 
@@ -112,5 +113,25 @@ async fn a_key_with_a_carried_cost_lives_until_the_end_of_the_next_window() {
         let life: u64 = client.call(&["PTTL", &key]).await.unwrap().text().parse().unwrap();
         let difference = ((lives - now) * hour).abs_diff(Duration::from_millis(life));
         assert!(difference < Duration::from_secs(60), "at {now}: {life} ms, until {lives}");
+    }
+}
+
+/// The first charge of a batch changes the kind of the value, and the next charge reads this value.
+#[tokio::test]
+async fn a_batch_of_a_caller_with_another_window_is_decided_as_in_the_core() {
+    let redis = Redis::start().await.unwrap();
+    let clock = ManualClock::default();
+    let store = RedisStore::builder().url(redis.socket_url()).clock(clock.clone()).build().unwrap();
+    let model = ModelStore::keeping_all(clock.clone());
+    let (early, late) = (policy("p: quota 9/day in UTC"), policy("p: quota 9/day in UTC at 02:00"));
+    for (policy, hour) in [(&early, 12), (&late, 13), (&early, 14), (&late, 25), (&late, 26)] {
+        clock.set(Timestamp::from(SystemTime::UNIX_EPOCH + 1_000 * DAY + hour * DAY / 24));
+        let charge = [Charge::new(policy, "s")];
+        let calls = [Call::acquire(&charge); 3];
+        let (answers, expected) =
+            (store.decide_many(&calls).await, model.decide_many(&calls).await);
+        for (answer, expected) in answers.iter().zip(&expected) {
+            assert_eq!(answer.as_ref().unwrap(), expected.as_ref().unwrap(), "{policy} at {hour}");
+        }
     }
 }

@@ -162,7 +162,7 @@ fn value(policy: &Policy, entries: Entries) -> u64 {
     let numbers = |count: u64| 1 + 7 * count;
     let state = match policy.rule() {
         Rule::FixedWindow(_) | Rule::Concurrent(_) => numbers(2),
-        Rule::SlidingCounter(_) => numbers(3),
+        Rule::SlidingCounter(_) | Rule::Quota(_) => numbers(3),
         Rule::TokenBucket(_) => numbers(5),
         Rule::SlidingLog(_) => {
             let records = log_records(policy, entries);

@@ -246,7 +246,9 @@ impl Algorithm for QuotaRule {
         at_most("the earliest end of its window is", earliest_end, end)?;
         at_most("its window starts at", start, earliest_end)?;
         at_most("the length of its window is", end - start, max_length)?;
-        at_most("the cost that counts in the next window too is", carry, count)?;
+        // A charge counts in the next window too only between the two ends.
+        let max_carry = if earliest_end < end { count } else { 0 };
+        at_most("the cost that counts in the next window too is", carry, max_carry)?;
         amount("its count is", count)
     }
 }

@@ -83,8 +83,8 @@ pub(super) fn evaluate(
     };
     let is_offense = outcome == Outcome::Denied && {
         let holds = record.and_then(Record::holds);
-        let state = || state.as_deref().cloned();
-        !holds.is_some_and(|holds| holds.excuse_denial(state(), rule, cost, now))
+        let state = state.as_deref();
+        !holds.is_some_and(|holds| holds.excuses_denial(state, rule, cost, now))
     };
     Evaluated { first, cost, wait, outcome, is_offense }
 }

@@ -253,11 +253,11 @@ impl StateHolds {
         wait
     }
 
-    /// Returns `true` if only open attempts cause a denial, so that it is not an offense: without
-    /// their charges, the cost would be admitted. `state` is the state at `now`.
-    pub(super) fn excuse_denial(
+    /// Returns `true` if the cost would be admitted without the open attempts. A denial is then not
+    /// an offense. `state` is the state at `now`.
+    pub(super) fn excuses_denial(
         &self,
-        state: Option<State>,
+        state: Option<&State>,
         rule: &Rule,
         cost: u64,
         now: u64,
@@ -266,7 +266,7 @@ impl StateHolds {
         if !self.counts_failures || unspent == 0 {
             return false;
         }
-        let rest = state.and_then(|state| rule.refund(Some(state), unspent, now).0);
+        let rest = state.and_then(|state| rule.refund(Some(state.clone()), unspent, now).0);
         rule.wait(rest.as_ref(), cost, now).is_zero()
     }
 
