@@ -70,3 +70,12 @@ impl fmt::Debug for CallId<'_> {
         write!(f, "CallId({:?}, ttl {:?})", ShownBytes(self.id), self.ttl)
     }
 }
+
+/// Returns 128 random bits for an id that no other process uses. They are also random in
+/// simulations, in which other hashers have fixed seeds.
+#[cfg(feature = "tokio")]
+pub(crate) fn random_bits() -> [u64; 2] {
+    use std::hash::BuildHasher;
+
+    [0, 1].map(|half| std::collections::hash_map::RandomState::new().hash_one(half))
+}

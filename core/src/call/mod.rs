@@ -13,6 +13,8 @@ pub use charges::Charges;
 pub(crate) use check::hold_without_id;
 pub use check::{MAX_CHARGES, MAX_ID, MAX_SUBJECT};
 pub use id::CallId;
+#[cfg(feature = "tokio")]
+pub(crate) use id::random_bits;
 pub use operation::Operation;
 pub use owned::OwnedCall;
 

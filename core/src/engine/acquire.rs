@@ -75,9 +75,7 @@ impl Evaluated {
         match self.outcome {
             _ if self.cost == 0 => false,
             Outcome::Allowed => is_allowed && !charge.is_check_only,
-            Outcome::Denied => {
-                charge.policy.blocks() && self.wait != Wait::NEVER && self.is_offense
-            }
+            Outcome::Denied => self.is_offense,
             Outcome::Blocked => charge.policy.restarts_block() && self.wait != Wait::NEVER,
             Outcome::TooLarge | Outcome::DenyListed => false,
         }

@@ -15,8 +15,9 @@ pub(super) struct Evaluated {
     /// The time until the state admits the cost, regardless of a block.
     pub(super) wait: Wait,
     pub(super) outcome: Outcome,
-    /// Whether the outcome is a denial that is an offense. A denial that only open attempts cause
-    /// is not an offense: see [`Policy::count_failures`](crate::Policy::count_failures).
+    /// Whether the outcome is a denial after which the policy blocks the subject. A cost above the
+    /// limit is not an offense, and neither is a denial that only open attempts cause: see
+    /// [`Policy::count_failures`](crate::Policy::count_failures).
     pub(super) is_offense: bool,
 }
 
@@ -81,11 +82,12 @@ pub(super) fn evaluate(
     } else {
         Outcome::Denied
     };
-    let is_offense = outcome == Outcome::Denied && {
-        let holds = record.and_then(Record::holds);
-        let state = state.as_deref();
-        !holds.is_some_and(|holds| holds.excuses_denial(state, rule, cost, now))
-    };
+    let is_offense =
+        outcome == Outcome::Denied && charge.policy.blocks() && wait != Wait::NEVER && {
+            let holds = record.and_then(Record::holds);
+            let state = state.as_deref();
+            !holds.is_some_and(|holds| holds.excuses_denial(state, rule, cost, now))
+        };
     Evaluated { first, cost, wait, outcome, is_offense }
 }
 

@@ -1,7 +1,5 @@
 //! Attempts, such as logins. Only the failed attempts are counted.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::time::Duration;
 
 use super::Limiter;
@@ -9,7 +7,7 @@ use super::hold::{HoldGuard, OnDrop, hold};
 use super::multi::MultiRequest;
 use super::operations::async_operations;
 use super::request::Request;
-use crate::call::{Call, CallId, Charge, ChargeBuf, Charges, Operation};
+use crate::call::{Call, CallId, ChargeBuf, Charges, Operation, random_bits};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::store::Store;
@@ -35,7 +33,7 @@ async_operations! {
     attempt(request) -> Attempt<S> {
         let (limiter, charges) = (request.limiter, request.charges()?);
         check(charges)?;
-        let id = [0, 1].map(|half| RandomState::new().hash_one(half).to_le_bytes());
+        let id = random_bits().map(u64::to_le_bytes);
         let id = CallId::new(id.as_flattened(), TTL);
         let hold = hold(limiter, charges, Operation::Hold, id).await?;
         let decision = hold.decision().clone();
@@ -139,11 +137,7 @@ impl<S: Store + 'static> Attempt<S> {
     ///
     /// Returns the errors of [`Limiter::settle`]. After an error, the attempt stays charged.
     pub async fn succeed(mut self) -> Result<bool, Error> {
-        let Some(guard) = self.guard.take() else {
-            return self.look().await.map(|()| false);
-        };
-        guard.settle(self.charges.iter().map(|charge| (charge.policy().name(), 0))).await?;
-        Ok(true)
+        self.refund().await
     }
 
     /// Refunds the attempt like [`succeed`](Self::succeed), and then removes all charges, the block
@@ -155,20 +149,28 @@ impl<S: Store + 'static> Attempt<S> {
     /// Returns [`ErrorKind::InvalidCall`] if the attempt has no charge to `policy`. The attempt has
     /// then failed. Also returns the errors of [`succeed`](Self::succeed). If only the removal
     /// fails, the attempt itself is refunded.
-    pub async fn succeed_and_clear(self, policy: &str) -> Result<bool, Error> {
-        let (limiter, charges) = (self.limiter.clone(), self.charges.clone());
+    pub async fn succeed_and_clear(mut self, policy: &str) -> Result<bool, Error> {
         let is_cleared = |charge: &&ChargeBuf<'_>| charge.policy().name() == policy;
-        let cleared: Vec<Charge<'_>> =
-            charges.iter().filter(is_cleared).map(ChargeBuf::as_charge).collect();
-        if cleared.is_empty() {
-            limiter.policy(policy)?;
+        if !self.charges.iter().any(|charge| is_cleared(&charge)) {
+            self.limiter.policy(policy)?;
             let message = format!("the attempt has no charge to the policy `{policy}`");
             return Err(Error::new(ErrorKind::InvalidCall, message));
         }
-        if !self.succeed().await? {
+        if !self.refund().await? {
             return Ok(false);
         }
-        limiter.store().decide(Call::new(Operation::Reset, &cleared)).await.map(|_| true)
+        let cleared: Vec<_> =
+            self.charges.iter().filter(is_cleared).map(ChargeBuf::as_charge).collect();
+        self.limiter.store().decide(Call::new(Operation::Reset, &cleared)).await.map(|_| true)
+    }
+
+    /// Refunds the attempt. Returns `false` if the attempt was refused.
+    async fn refund(&mut self) -> Result<bool, Error> {
+        let Some(guard) = self.guard.take() else {
+            return self.look().await.map(|()| false);
+        };
+        guard.settle(self.charges.iter().map(|charge| (charge.policy().name(), 0))).await?;
+        Ok(true)
     }
 
     /// Calls the store for a refused attempt, as a settlement would do.

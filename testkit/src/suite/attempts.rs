@@ -6,7 +6,7 @@ use tidegate_core::{Block, CallId, Charge, Operation, Outcome, Policy, Verdict};
 
 use super::fixture::Fixture;
 use super::harness::{Harness, case, each_case};
-use super::report::{check, check_eq, fail};
+use super::report::{check, check_eq};
 
 const fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
@@ -26,10 +26,7 @@ async fn attempts<F: Fixture>(
     operation: Operation,
     charges: &[Charge<'_>],
 ) -> Vec<Verdict> {
-    match harness.once(CallId::new(id, TTL), operation, charges).await {
-        Ok(decision) => decision.verdicts().to_vec(),
-        Err(error) => fail(&format!("{operation:?} must not fail: {error}")),
-    }
+    harness.must(CallId::new(id, TTL), operation, charges).await.verdicts().to_vec()
 }
 
 /// Makes, fails (`cost` 1) or withdraws (`cost` 0) an attempt of the subject "s".

@@ -6,7 +6,7 @@ use tidegate_core::{Block, CallId, Charge, Operation, Outcome, Policy, Verdict};
 
 use super::fixture::Fixture;
 use super::harness::{Harness, case, each_case};
-use super::report::{check, check_eq, fail};
+use super::report::{check, check_eq};
 
 const fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
@@ -313,9 +313,5 @@ async fn must<F: Fixture>(
     operation: Operation,
     charge: &[Charge<'_>],
 ) -> Verdict {
-    let id = CallId::new(id.as_bytes(), us(1_000));
-    match harness.once(id, operation, charge).await {
-        Ok(decision) => decision.verdicts()[0],
-        Err(error) => fail(&format!("{operation:?} must not fail: {error}")),
-    }
+    harness.must(CallId::new(id, us(1_000)), operation, charge).await.verdicts()[0]
 }

@@ -138,6 +138,22 @@ impl<'f, F: Fixture> Harness<'f, F> {
         unless_unsupported(answer)
     }
 
+    /// Executes a call with an id like [`once`](Self::once). Fails the property if the call fails.
+    pub(super) async fn must(
+        &self,
+        id: CallId<'_>,
+        operation: Operation,
+        charges: &[Charge<'_>],
+    ) -> Decision {
+        match self.once(id, operation, charges).await {
+            Ok(decision) => decision,
+            Err(error) => {
+                let id = id.id.escape_ascii();
+                fail(&format!("{operation:?} with the id \"{id}\" must not fail: {error}"))
+            }
+        }
+    }
+
     /// Returns a policy that admits at most `limit` per hour. Its algorithm is the first one in
     /// `ALIKE` that the store supports. The text of the policy ends with `more`.
     pub(super) fn hourly(&self, name: &str, limit: u64, more: &str) -> Policy {

@@ -27,10 +27,7 @@ async fn must<F: Fixture>(
     operation: Operation,
     charges: &[Charge<'_>],
 ) -> Decision {
-    match harness.once(CallId::new("id", TTL), operation, charges).await {
-        Ok(decision) => decision,
-        Err(error) => fail(&format!("{operation:?} must not fail: {error}")),
-    }
+    harness.must(CallId::new("id", TTL), operation, charges).await
 }
 
 async fn must_fail<F: Fixture>(

@@ -24,10 +24,7 @@ async fn must<F: Fixture>(
     operation: Operation,
     charges: &[Charge<'_>],
 ) -> Decision {
-    match harness.once(CallId::new(id, TTL), operation, charges).await {
-        Ok(decision) => decision,
-        Err(error) => fail(&format!("{operation:?} with the id {id:?} must not fail: {error}")),
-    }
+    harness.must(CallId::new(id, TTL), operation, charges).await
 }
 
 fn operations(policy: &Policy) -> Vec<Operation> {

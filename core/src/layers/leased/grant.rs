@@ -6,11 +6,10 @@
 //! charged. In a bucket, a settlement refunds more than an undo would. A repeated settlement has no
 //! effect.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::time::Duration;
 
 use super::todo::{Fetch, PerCharge, Unspent};
+use crate::call::random_bits;
 use crate::{Call, CallId, Decision, Error, Operation, Store};
 
 /// The minimum time to live of a hold. With a short span, the settlement can be late, and the store
@@ -30,7 +29,7 @@ pub(super) struct Grantor<S> {
 
 impl<S: Store> Grantor<S> {
     pub(super) fn new(store: S, span: Duration) -> Self {
-        let node = [0, 1].map(|half| RandomState::new().hash_one(half));
+        let node = random_bits();
         // A time to live of two spans suffices, because a chunk is over and settled after one span.
         Self { store, node, ttl: span.saturating_mul(2).max(MIN_TTL) }
     }
