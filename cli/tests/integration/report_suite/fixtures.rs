@@ -1,8 +1,8 @@
 //! Reports for the tests of the formats: an ordinary day, and extreme values.
 
 use tidegate::report::{
-    Fill, LeasedReport, LeasedRun, Offender, PolicyReport, Report, SettlingReport, SettlingRun,
-    SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline, Way,
+    Day, Fill, LeasedReport, LeasedRun, Offender, PolicyReport, Report, SettlingReport,
+    SettlingRun, SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline, Way,
 };
 
 /// 2025-11-03 00:00:00 UTC.
@@ -343,4 +343,10 @@ pub(crate) fn all() -> Vec<(&'static str, Report)> {
         ("twelve-policies", twelve_policies()),
         ("hostile", hostile()),
     ]
+}
+
+/// Returns a number of days with the dates `day-00`, `day-01` and so on.
+pub(crate) fn days(count: u64) -> Vec<Day> {
+    let day = |number| Day { date: format!("day-{number:02}"), admitted: number, denied: 1 };
+    (0..count).map(day).collect()
 }

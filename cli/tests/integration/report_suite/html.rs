@@ -222,3 +222,15 @@ proptest! {
         prop_assert_eq!(check(&report), Ok(()));
     }
 }
+
+#[test]
+fn each_quota_has_a_section_with_its_days() {
+    let mut report = fixtures::day();
+    assert!(!page(&report).contains("Days of"), "only quotas have days");
+    report.policies[1].days = fixtures::days(70);
+    let page = page(&report);
+    assert_eq!(page.matches("Days of").count(), 1);
+    for day in &report.policies[1].days {
+        assert_eq!(page.matches(&format!("<th scope=\"row\">{}</th>", day.date)).count(), 1);
+    }
+}

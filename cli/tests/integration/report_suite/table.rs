@@ -143,3 +143,16 @@ proptest! {
         prop_assert_eq!(table(&report, 80, false), table(&other, 80, false));
     }
 }
+
+#[test]
+fn the_days_of_a_quota_are_at_most_sixty_two_lines() {
+    for (days, last, more) in [(62, "day-61", None), (70, "day-61", Some("8 days more"))] {
+        let mut report = fixtures::day();
+        report.policies[1].days = fixtures::days(days);
+        let table = table(&report, 80, false);
+        assert!(table.contains("day-00") && table.contains(last), "{table}");
+        assert!(!table.contains("day-62"), "{table}");
+        assert_eq!(table.contains("more: see --json"), more.is_some(), "{table}");
+        assert!(more.is_none_or(|more| table.contains(more)), "{table}");
+    }
+}
