@@ -69,7 +69,9 @@
 //! the same part of the store (shard) has expired, [`WhenFull`] decides. By default, the store
 //! evicts the state that would expire first, and the subject of that state starts again with a full
 //! budget. The state of a subject at its limit is among the last to expire, so evictions admit
-//! little beyond the limits.
+//! little beyond the limits. The store never evicts [credits](tidegate_core::Quota::credits) and
+//! grants without an end. If only such states are left, a call of a new subject fails with
+//! [`ErrorKind::OutOfMemory`].
 //!
 //! # Crate features
 //!

@@ -2,7 +2,7 @@
 
 use tidegate_core::engine::Record;
 use tidegate_core::no_semver::{Evaluation, FastOutcome, PackedAlgorithm, PackedState};
-use tidegate_core::{Charge, Error, ErrorKind, Policy};
+use tidegate_core::{Charge, Error, ErrorKind, MAX_EXACT, Policy};
 
 use crate::expiry_bounds::Scope;
 use crate::interner::{PolicyId, PolicyInterner};
@@ -66,6 +66,9 @@ const CALLS_PER_SWEEP: u32 = 64;
 /// another call within this time, the call finds the state. To insert the state again would take
 /// twice as long. A full shard removes recovered states earlier.
 const KEPT_RECOVERED: u64 = 100_000;
+
+/// A record that expires at this time or later is never evicted.
+const NEVER: u64 = MAX_EXACT;
 
 /// The maximum number of evictions before the lock of the shard is released.
 const MAX_EVICTIONS: usize = 64;
@@ -482,7 +485,11 @@ impl Shard {
         if shared.when_full == WhenFull::Refuse {
             return false;
         }
-        let evicted = table.evict_earliest(scope, |slot| !is_pinned(slot, info.policies), &info);
+        if table.min_expiry(scope) >= NEVER {
+            return false;
+        }
+        let may_evict = |slot: &Slot| !slot.is_kept() && !is_pinned(slot, info.policies);
+        let evicted = table.evict_earliest(scope, may_evict, &info);
         let Some(slot) = evicted else { return false };
         info.on_removed(slot);
         true

@@ -6,7 +6,7 @@
 
 use std::hash::Hasher;
 
-use tidegate_core::engine::Record;
+use tidegate_core::engine::{Record, State};
 use tidegate_core::no_semver::{FastOutcome, PackedState};
 use tidegate_core::{Charge, Policy};
 
@@ -250,6 +250,18 @@ impl Slot {
             Self::Uncommon(Uncommon::Boxed(entry)) => {
                 entry.as_ref().map_or(0, |entry| entry.record.recovers_at_micros())
             }
+        }
+    }
+
+    /// Returns `true` if the slot has credits or a grant without an end. Such a slot never expires
+    /// and is never evicted.
+    pub(crate) fn is_kept(&self) -> bool {
+        match self {
+            Self::Uncommon(Uncommon::Boxed(Some(entry))) => {
+                matches!(entry.record.state(), Some(State::Quota(_)))
+                    && entry.record.recovers_at().is_none()
+            }
+            _ => false,
         }
     }
 

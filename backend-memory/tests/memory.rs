@@ -317,6 +317,35 @@ fn a_full_store_that_refuses_returns_out_of_memory_and_writes_nothing() {
     assert!(acquire(&store, &a, b"new").unwrap().is_allowed());
 }
 
+/// A full store evicts every state except credits and grants without an end.
+#[test]
+fn credits_are_never_evicted() {
+    let (store, clock) = store_and_clock(|b| b.max_keys(3));
+    let (credits, quota) = (policy("c: credits 9"), policy("q: quota 9/day in UTC"));
+    let window = policy("w: fixed-window 9/1h");
+    let grant = |subject: &[u8], operation| {
+        let charge = [Charge::new(&quota, subject).cost(5)];
+        let id = CallId::new("id", Duration::from_secs(60));
+        let _ = store.decide_now(&Call::new(operation, &charge).with_id(id)).unwrap();
+    };
+    assert!(acquire(&store, &credits, b"a").unwrap().is_allowed());
+    grant(b"b", Operation::Grant { ends_at: None });
+    for subject in 0..9_u8 {
+        assert!(acquire(&store, &window, &[subject]).unwrap().is_allowed());
+    }
+    let tomorrow = clock.now().saturating_add(Duration::from_secs(86_400));
+    grant(b"c", Operation::Grant { ends_at: Some(tomorrow) });
+    assert!(acquire(&store, &window, b"new").unwrap().is_allowed(), "the grant with an end goes");
+    assert!(acquire(&store, &credits, b"d").unwrap().is_allowed());
+    let error = acquire(&store, &window, b"newer").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert_eq!(acquire(&store, &credits, b"a").unwrap().verdicts()[0].remaining(), 7);
+    assert_eq!(acquire(&store, &quota, b"b").unwrap().verdicts()[0].remaining(), 13);
+    clock.advance(Duration::from_secs(40 * 365 * 86_400));
+    assert_eq!(acquire(&store, &window, b"newer").unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert_eq!(acquire(&store, &credits, b"d").unwrap().verdicts()[0].remaining(), 7);
+}
+
 #[test]
 fn logs_and_long_subjects_stay_within_the_heap_bound() {
     let (store, _) = store_and_clock(|b| b.max_spill_bytes(10_000).when_full(WhenFull::Refuse));

@@ -123,6 +123,9 @@ kinds! {
     /// make another hold. Nothing was charged. See
     /// [`Policy::max_open_holds_of`](crate::Policy::max_open_holds_of).
     TooManyHolds = "too-many-holds",
+    /// The subject already has the maximum number of open [grants](crate::Operation::Grant) of a
+    /// policy, or the sum of its grants would be too large. Nothing was granted.
+    TooManyGrants = "too-many-grants",
 }
 
 impl ErrorKind {
@@ -132,8 +135,8 @@ impl ErrorKind {
     #[must_use]
     pub fn is_invalid_request(self) -> bool {
         use ErrorKind::{AlreadySettled, HoldLapsed, IdReused, TooManyHolds, UnknownHold};
-        use ErrorKind::{InvalidCall, InvalidConfig, Unsupported};
-        matches!(self, Unsupported | InvalidCall | InvalidConfig)
+        use ErrorKind::{InvalidCall, InvalidConfig, TooManyGrants, Unsupported};
+        matches!(self, Unsupported | InvalidCall | InvalidConfig | TooManyGrants)
             || matches!(self, IdReused | UnknownHold | AlreadySettled | HoldLapsed | TooManyHolds)
     }
 
@@ -163,7 +166,8 @@ impl ErrorKind {
             | Self::UnknownHold
             | Self::AlreadySettled
             | Self::HoldLapsed
-            | Self::TooManyHolds => true,
+            | Self::TooManyHolds
+            | Self::TooManyGrants => true,
         }
     }
 }

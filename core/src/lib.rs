@@ -101,6 +101,7 @@ pub use sync::scheduled;
 pub mod no_semver {
     pub use crate::algorithm::traits::{Algorithm, Level, PackedAlgorithm, Take};
     pub use crate::algorithm::unit::Unit;
+    pub use crate::engine::change::too_many_grants;
     pub use crate::engine::fast::{Evaluation, FastOutcome, PackedState};
     pub use crate::engine::hold::{lapsed_hold, too_many_holds, unknown_hold};
     pub use crate::engine::state_holds::{MAX_COUNTED_LAPSES, OpenHolds};
@@ -134,6 +135,7 @@ pub use layers::leased::Lease;
 pub use limiter::attempt::Attempt;
 pub use limiter::ban::MAX_BAN_REASON;
 pub use limiter::estimator::Estimator;
+pub use limiter::grant::MEMORY_OF_GRANTS;
 #[cfg(feature = "tokio")]
 pub use limiter::hold::{CountedGuard, HoldGuard, OnDrop};
 pub use limiter::hold::{Hold, Settlement, Ticket};

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use tidegate_core::engine;
-use tidegate_core::{Call, Clock, Decision, Error, Timestamp};
+use tidegate_core::{Call, Clock, Decision, Error, Operation, Timestamp};
 
 use super::MemoryStore;
 use super::locked_call::{ChargeSlot, LockedCall};
@@ -70,6 +70,7 @@ impl<C: Clock> MemoryStore<C> {
             // writes records that do not fit into the two words of a packed record.
             may_box: !call.operation.can_be_refused(),
             is_of_hold: call.operation.is_of_hold(),
+            is_grant: matches!(call.operation, Operation::Grant { .. }),
             unpacked: None,
             reserved: 0,
             missing_bytes: None,

@@ -40,6 +40,7 @@ pub(super) struct LockedCall<'s> {
     /// Acquires usually write packed records.
     pub(super) may_box: bool,
     pub(super) is_of_hold: bool,
+    pub(super) is_grant: bool,
     /// The record that [`get`](Records::get) unpacked last. It is stored here, because `get`
     /// returns a reference to it.
     pub(super) unpacked: Option<Record>,
@@ -71,6 +72,7 @@ impl Records for LockedCall<'_> {
 
     fn make_room(&mut self, writes: &[usize]) -> Result<(), Error> {
         let (slots, may_box, is_of_hold) = (&self.slots, self.may_box, self.is_of_hold);
+        let grant_growth = if self.is_grant { Record::grant_growth() } else { 0 };
         for (at, (_, shard)) in self.shards.iter_mut().enumerate() {
             let here: SmallVec<[&ChargeSlot<'_>; 4]> = (writes.iter())
                 .filter_map(|&index| slots.get(index))
@@ -78,7 +80,7 @@ impl Records for LockedCall<'_> {
                 .collect();
             let bytes = here.iter().map(|charge| {
                 let slot = charge.find(shard).and_then(|index| shard.slot(index));
-                max_heap_growth(slot, charge, may_box, is_of_hold)
+                max_heap_growth(slot, charge, may_box, is_of_hold) + grant_growth
             });
             let bytes = bytes.sum();
             let result = shard.make_room(

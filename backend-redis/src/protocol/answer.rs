@@ -6,17 +6,19 @@ use tidegate_core::algorithm::{
 };
 use tidegate_core::engine::{Rule, StateShape};
 use tidegate_core::no_semver::{
-    Algorithm, Level, VerdictInput, Wait, lapsed_hold, too_many_holds, unknown_hold,
+    Algorithm, Level, VerdictInput, Wait, lapsed_hold, too_many_grants, too_many_holds,
+    unknown_hold,
 };
 use tidegate_core::{
-    AlreadySettled, Charge, Decision, Error, ErrorKind, Operation, Outcome, Place, Policy,
-    Timestamp, Verdict,
+    AlreadySettled, Charge, Decision, Error, ErrorKind, Operation, Outcome, Place, Timestamp,
+    Verdict,
 };
 
 use super::bytes::{MAX_NUMBER, Reader};
 use super::layout;
 use super::normalized::NormalizedCall;
 use super::open_holds::{self, HoldsReply};
+use super::quota_value;
 use crate::values::Value;
 
 #[derive(Debug)]
@@ -62,6 +64,10 @@ pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -
             let (charge, _) = calls.first()?.charges.get(usize::from(*place).checked_sub(1)?)?;
             let open = usize::try_from(u32::from_le_bytes(open.try_into().ok()?)).ok()?;
             return Some(too_many_holds(charge.policy, open));
+        }
+        [layout::TOO_MANY_GRANTS, place] => {
+            let (charge, _) = calls.first()?.charges.get(usize::from(*place).checked_sub(1)?)?;
+            return Some(too_many_grants(charge.policy));
         }
         _ => return None,
     };
@@ -304,12 +310,19 @@ pub(super) struct ChargeReply {
     blocked_until: u64,
     /// The numbers a, b, c and d that the rule returns: see `scripts/lib/rules.lua`.
     numbers: [u64; 4],
+    /// The state of a quota, if the reply contains its value.
+    quota: Option<Box<quota::State>>,
     holds: HoldsReply,
 }
 
 impl ChargeReply {
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let first = reader.byte()?;
+        let mut first = reader.byte()?;
+        let mut quota = None;
+        if first == layout::WITH_VALUE {
+            quota = Some(quota_value::read(reader)?);
+            first = reader.byte()?;
+        }
         let block_level = first / layout::LEVEL_UNIT;
         let outcome = match first % layout::LEVEL_UNIT {
             layout::ALLOWED => Outcome::Allowed,
@@ -320,13 +333,21 @@ impl ChargeReply {
         let blocked_until = reader.number()?;
         let numbers = [reader.number()?, reader.number()?, reader.number()?, reader.number()?];
         let holds = HoldsReply::default();
-        Some(Self { outcome, block_level, blocked_until, numbers, holds })
+        Some(Self { outcome, block_level, blocked_until, numbers, quota, holds })
     }
 
     /// Reads a reply that is only the value that an admitted charge has written. The store computes
     /// the whole reply from this value.
     fn read_value(reader: &mut Reader<'_>) -> Option<Self> {
-        Some(Self::written(&Value::read(reader)?))
+        match quota_value::is_kind(*reader.0.first()?) {
+            true => Some(Self::for_quota(quota_value::read(reader)?)),
+            false => Some(Self::written(&Value::read(reader)?)),
+        }
+    }
+
+    fn for_quota(state: Box<quota::State>) -> Self {
+        let written = Self::written(&Value::Window { ends: state.end, count: state.count });
+        Self { quota: Some(state), ..written }
     }
 
     fn written(value: &Value) -> Self {
@@ -336,14 +357,13 @@ impl ChargeReply {
             Value::Bucket { time, debt, .. } => [time, debt, 0, 0],
             Value::Interval { anchor, debt, .. } => [anchor, debt, 0, 0],
             Value::Slots { count } => [0, count, 0, 0],
-            Value::Calendar { ends, count, .. } => [ends, count, 0, ends],
-            Value::Drift { earliest_end, ends, count, carry, .. } => {
-                [ends, count, carry, earliest_end]
+            Value::Calendar { ends, count, .. } | Value::Drift { ends, count, .. } => {
+                [ends, count, 0, 0]
             }
         };
         let (outcome, holds) = (Outcome::Allowed, HoldsReply::default());
-        let (block_level, blocked_until) = (0, 0);
-        Self { outcome, block_level, blocked_until, numbers, holds }
+        let (block_level, blocked_until, quota) = (0, 0, None);
+        Self { outcome, block_level, blocked_until, numbers, quota, holds }
     }
 
     /// Reads the reply to a charge of a usual batch. The inner `None` stands for a charge that the
@@ -353,8 +373,8 @@ impl ChargeReply {
             layout::EMPTY => {
                 reader.byte()?;
                 let (block_level, blocked_until, numbers) = (0, 0, [0; 4]);
-                let (outcome, holds) = (Outcome::Denied, HoldsReply::default());
-                let reply = Self { outcome, block_level, blocked_until, numbers, holds };
+                let (outcome, quota, holds) = (Outcome::Denied, None, HoldsReply::default());
+                let reply = Self { outcome, block_level, blocked_until, numbers, quota, holds };
                 return Some(Some(reply));
             }
             layout::DENIED => {
@@ -363,6 +383,11 @@ impl ChargeReply {
             }
             _ => false,
         };
+        if quota_value::is_kind(*reader.0.first()?) {
+            let reply = Self::for_quota(quota_value::read(reader)?);
+            let outcome = if is_denied { Outcome::Denied } else { Outcome::Allowed };
+            return Some(Some(Self { outcome, ..reply }));
+        }
         let value = Value::read(reader)?;
         let mut reply = Self::written(&value);
         if !is_denied {
@@ -391,9 +416,9 @@ impl ChargeReply {
 
     /// Returns the time at which the state ends without further writes, computed by the policy that
     /// wrote the state. Returns `None` if the core can compute this time.
-    fn ends_at(&self, policy: &Policy) -> Option<u64> {
+    fn ends_at(&self) -> Option<u64> {
         let [.., d] = self.numbers;
-        (d > 0 && !matches!(policy.rule(), Rule::Quota(_))).then_some(d)
+        (d > 0).then_some(d)
     }
 
     fn verdict(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<Verdict> {
@@ -411,7 +436,7 @@ impl ChargeReply {
             outcome: self.outcome,
             wait,
             level,
-            ends_at: self.ends_at(charge.policy),
+            ends_at: self.ends_at(),
             blocked_until: self.blocked_until,
             block_level: self.block_level,
             now,
@@ -435,7 +460,7 @@ impl ChargeReply {
     }
 
     fn weigh(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {
-        let [a, b, c, d] = self.numbers;
+        let [a, b, c, _] = self.numbers;
         Some(match charge.policy.rule() {
             Rule::FixedWindow(rule) => {
                 let state = (a > 0).then_some(fixed_window::State::new(a, b));
@@ -459,9 +484,9 @@ impl ChargeReply {
                 weigh(rule, state.as_ref(), cost, now)
             }
             Rule::Quota(rule) => {
-                let state = quota::State::new(0, a, b).with_drift(d, c);
-                let state = (b > 0).then(|| Box::new(state));
-                weigh(rule, state.as_ref(), cost, now)
+                let state = self.quota.clone();
+                let plain = || (b > 0).then(|| Box::new(quota::State::new(0, a, b)));
+                weigh(rule, state.or_else(plain).as_ref(), cost, now)
             }
             _ => return None,
         })

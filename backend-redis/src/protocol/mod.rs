@@ -14,6 +14,7 @@ mod numbers;
 mod open_holds;
 mod plan;
 mod probable_time;
+mod quota_value;
 mod request;
 mod shard_tag;
 mod single_charges;

@@ -1,10 +1,14 @@
 use tidegate_core::algorithm::fixed_window::Start;
+use tidegate_core::algorithm::quota::Rollover;
 use tidegate_core::engine::Rule as PolicyRule;
 use tidegate_core::{Charge, Policy, Timestamp};
 
 use super::bytes::put;
 use super::layout::{FIXED_ALIGNED, FIXED_ANCHORED, FIXED_PHASED};
 use super::scripts::Rule;
+
+/// The unit in which the fourth number of a quota contains the rollover: see `rules/quota.lua`.
+const ROLLOVER: u64 = 1 << 33;
 
 /// Returns the script rule for the policy of a charge, and the four numbers of the policy for the
 /// scripts at the time `at`. Only the numbers of a quota depend on the time. Returns `None` if the
@@ -39,7 +43,11 @@ pub(super) fn numbers(charge: &Charge<'_>, at: Timestamp) -> Option<(Rule, [u64;
         PolicyRule::Concurrent(rule) => (Rule::Concurrent, [limit, rule.lease_micros(), 0, 0]),
         PolicyRule::Quota(rule) => {
             let window = rule.window_at(at.as_micros());
-            (Rule::Quota, [limit, window.start, window.end, rule.unit().max_micros()])
+            let (parts, of) = rule.rollover().map_or((0, 0), Rollover::fraction);
+            let length = rule.unit().max_micros().div_ceil(1_000_000);
+            let length_and_rollover = length + ROLLOVER * (parts + 1_024 * of);
+            let limit = rule.limit_at(at.as_micros());
+            (Rule::Quota, [limit, window.start, window.end, length_and_rollover])
         }
         _ => return None,
     })

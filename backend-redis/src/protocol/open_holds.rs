@@ -1,13 +1,13 @@
 //! The part of a script's reply to a charge that describes the holds on the state of the charge.
 
 use tidegate_core::algorithm::{
-    concurrent, fixed_window, interval_bucket, quota, sliding_counter, sliding_log, token_bucket,
+    concurrent, fixed_window, interval_bucket, sliding_counter, sliding_log, token_bucket,
 };
 use tidegate_core::engine::{Rule, State};
 use tidegate_core::no_semver::{MAX_COUNTED_LAPSES, OpenHolds, Take};
 
 use super::bytes::{MAX_NUMBER, NUMBER, Reader};
-use super::layout;
+use super::{layout, quota_value};
 use crate::values::Value;
 
 const _: () = assert!(
@@ -60,6 +60,9 @@ fn state_of(value: &[u8], rule: &Rule, now: u64) -> Option<Option<State>> {
         layout::LOG if matches!(rule, Rule::SlidingLog(_)) => {
             return Some(Some(State::SlidingLog(Box::new(read_log(value)?))));
         }
+        _ if matches!(rule, Rule::Quota(_)) => {
+            return Some(Some(State::Quota(quota_value::read(&mut Reader(value))?)));
+        }
         _ => {}
     }
     Some(match (Value::read(&mut Reader(value))?, rule) {
@@ -76,13 +79,6 @@ fn state_of(value: &[u8], rule: &Rule, now: u64) -> Option<Option<State>> {
         (Value::Interval { anchor, debt, recovers_at, .. }, Rule::IntervalBucket(_)) => {
             let state = interval_bucket::State::new(anchor, debt);
             (recovers_at > now).then_some(State::IntervalBucket(state))
-        }
-        (Value::Calendar { start, ends, count }, Rule::Quota(_)) => {
-            Some(State::Quota(Box::new(quota::State::new(start, ends, count))))
-        }
-        (Value::Drift { start, earliest_end, ends, count, carry }, Rule::Quota(_)) => {
-            let state = quota::State::new(start, ends, count).with_drift(earliest_end, carry);
-            Some(State::Quota(Box::new(state)))
         }
         (Value::Slots { count }, Rule::Concurrent(_)) => {
             Some(State::Concurrent(concurrent::State::new(count)))

@@ -4,6 +4,7 @@ use std::time::Duration;
 use redis::Cmd;
 use smallvec::SmallVec;
 use tidegate_core::algorithm::fixed_window::Start;
+use tidegate_core::algorithm::quota::FOREVER;
 use tidegate_core::engine::StateShape;
 use tidegate_core::{
     Call, CallId, Charge, Error, ErrorKind, MAX_SPAN, Operation, Policy, Timestamp,
@@ -15,8 +16,8 @@ use super::bytes::{MAX_NUMBER, NUMBER, put};
 use super::key::Keys;
 use super::layout::{
     ACQUIRE, ACQUIRE_IN_TURN, ACQUIRE_UP_TO, BLOCK, BLOCK_AT_LEAST, CHARGE, CHECK_ONLY, EXTEND,
-    HOLD, HOLD_REPEATED, ID, LEAVE, PEEK, REFUND, RESET, RESTARTS, SETTLE, SETTLE_SO_FAR, SHADOW,
-    UNDO,
+    GRANT, HOLD, HOLD_REPEATED, ID, LEAVE, PEEK, REFUND, RESET, RESTARTS, SETTLE, SETTLE_SO_FAR,
+    SHADOW, UNDO,
 };
 use super::normalized::NormalizedCall;
 use super::numbers::{Edges, MAX_STRING_RECORDS, is_long, numbers};
@@ -572,7 +573,7 @@ fn general_tier(call: &Call<'_>) -> Tier {
 }
 
 /// Returns the number of an operation, and its argument: the maximum wait, the minimum amount, the
-/// length of a block, or the time of the charge that an undo undoes.
+/// end of a grant, the length of a block, or the time of the charge that an undo undoes.
 fn number_and_argument(operation: Operation) -> Result<(u8, u64), Error> {
     Ok(match operation {
         Operation::Acquire | Operation::Hold => (ACQUIRE, 0),
@@ -587,6 +588,7 @@ fn number_and_argument(operation: Operation) -> Result<(u8, u64), Error> {
         Operation::Settle => (SETTLE, 0),
         Operation::SettleSoFar => (SETTLE_SO_FAR, 0),
         Operation::Extend => (EXTEND, 0),
+        Operation::Grant { ends_at } => (GRANT, ends_at.map_or(FOREVER, Timestamp::as_micros)),
         Operation::Reset => (RESET, 0),
         Operation::Block { span } => (BLOCK, micros(span, 999)),
         Operation::BlockAtLeast { span } => (BLOCK_AT_LEAST, micros(span, 999)),

@@ -22,10 +22,12 @@
 -- from the written value, the reply to the call is only this value. If the key of a charge has a
 -- foreign value, the reply to the call is the place (from 1) of the first such charge in the call.
 --
--- Every other reply to a call consists of 0 and the replies to the charges. The reply to a charge
--- is the outcome plus LEVEL_UNIT times the level (the number of offenses), the time until which the
--- key is blocked, three numbers of the rule (a, b, c), and the time at which the state ends (d).
--- For a refund, an undo and a charge beyond the limit, the amount follows, a whole number.
+-- Every other reply to a call consists of 0 and the replies to the charges. If the value of the key
+-- is a quota of the kind DRIFT or TOPPED_UP, the reply to a charge begins with WITH_VALUE and this
+-- value. The rest of the reply is the outcome plus LEVEL_UNIT times the level (the number of
+-- offenses), the time until which the key is blocked, three numbers of the rule (a, b, c), and the
+-- time at which the state ends (d). For a refund, an undo and a charge beyond the limit, the amount
+-- follows, a whole number.
 --
 -- In the reply to an acquire of up to the costs, the amount that each charge was charged follows
 -- the first 0. If the call is denied, this amount is 0.
@@ -245,7 +247,8 @@ end
 local function charge_beyond_limit(place, k, rule, cost, p1, p2, p3, p4)
   cost = math.min(cost, room(rule, firsts[place], seconds[place], thirds[place], p2, p3, p4))
   local max = max_records(rule, p1, p2, p3)
-  if cost > 0 then change_state(ACQUIRE, k, rule, cost, nil, math.huge, p2, p3, p4, max) end
+  local limit = rule == QUOTA and -1 - p1 or math.huge
+  if cost > 0 then change_state(ACQUIRE, k, rule, cost, nil, limit, p2, p3, p4, max) end
 end
 
 --- @include lib/epoch.refund
@@ -267,9 +270,11 @@ local function change_states(op, count, argument, charges)
       call('UNLINK', KEYS[epoch])
     elseif op == CHARGE then
       charge_beyond_limit(place, k, rule, cost, p1, p2, p3, p4)
-    elseif values[k] and cost > 0 and (op == REFUND or cost <= p1) then
+    elseif op == GRANT then
+      change_state(op, k, rule, cost, argument, p1, p2, p3, p4)
+    elseif values[k] and cost > 0 and (op == REFUND or cost <= (rule == QUOTA and MAX_EXACT or p1)) then
       -- A call with a cost above the limit was never admitted, so an undo of such a cost changes
-      -- nothing.
+      -- nothing. Only a quota with grants admits a higher cost.
       change_state(op, k, rule, cost, argument, p1, p2, p3, p4)
     end
     local admits
@@ -302,6 +307,17 @@ local function decide(op, count, argument, charges)
     foreign, allowed = evaluate(ACQUIRE, count, 0, charges, amount or argument)
     answer[#answer + 1] = pack('<I7', allowed and amount or 0)
   end
+  --- @when id
+  if op == GRANT then
+    for place = 1, count do
+      local k, rule, _, cost, _, p1, p2, p3, p4 = parse_charge(charges, place)
+      if not RULES[rule](values[k], kinds[k], cost, op, 0, argument, p1, p2, p3, p4) then
+        answer = { string.char(TOO_MANY_GRANTS, place) }
+        return
+      end
+    end
+  end
+  --- @end
   if op == ACQUIRE or op == ACQUIRE_UP_TO then
     commit_charges(count, charges, allowed)
   elseif not is_check then
@@ -327,6 +343,7 @@ local function decide(op, count, argument, charges)
   local has_amounts = op == REFUND or op == UNDO or op == CHARGE
   for place = 1, count do
     local k = keys[place]
+    if values[k] and kinds[k] >= DRIFT then answer[#answer + 1] = string.char(WITH_VALUE) .. values[k] end
     answer[#answer + 1] = pack('<BI7I7I7I7I7', outcomes[place] + LEVEL_UNIT * level_of(offenses[k]), blocks[k],
       firsts[place], seconds[place], thirds[place], fourths[place])
     if has_amounts then answer[#answer + 1] = pack('<I7', amounts[place]) end

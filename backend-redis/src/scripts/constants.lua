@@ -98,6 +98,15 @@ EDGES_SIZE = 14
 -- microseconds.
 MAX_DRIFT = 93600000000
 
+-- A quota whose unused part rolls over has p4 of at least this number (see rules/quota.lua). A
+-- subject is remembered for REMEMBERED_WINDOWS windows of the maximum length. A state has at most
+-- MAX_GRANTS open grants. Without its grants, a value with top-ups has TOPPED_UP_SIZE bytes.
+ROLLOVER = 0x200000000
+REMEMBERED_WINDOWS = 12
+MAX_GRANTS = 16
+TOPPED_UP_SIZE = 64
+GRANT_SIZE = 14
+
 -- Sizes in bytes in the request of batch.lua: the head of a call, a charge, and the last part of a
 -- charge, which describes how blocks grow.
 CALL_HEAD = 9

@@ -153,6 +153,9 @@ for place = 1, count do
   change_hold(place, evaluation, totals[place])
   --- @end
   local outcome = now < blocked_until and BLOCKED or admits and ALLOWED or DENIED
+  local current = evaluation.value
+  if evaluation.after ~= nil then current = evaluation.after end
+  if current and current:byte() >= DRIFT then answer[#answer + 1] = string.char(WITH_VALUE) .. current end
   answer[#answer + 1] =
     pack('<BI7I7I7I7I7', outcome + LEVEL_UNIT * level_of(offenses), blocked_until, a, b, c, d)
   if op ~= EXTEND then

@@ -49,7 +49,7 @@ if admits == nil then return pack('<BI7B', VERDICTS, now, 1) end
 --- @inline lib/settlement.change
 --- @inline lib/settlement.refunds
 if refunds_after then call('SET', epoch_key, refunds_after, 'KEEPTTL') end
-local changed_by = 0
+local changed_by, current = 0, value
 if cost > 0 then
   local before, unit = held(rule, a, b, c, p2)
   local _, _, _, _, _, after, expires_at, keeps_ttl =
@@ -60,6 +60,7 @@ if cost > 0 then
     -- An undo never makes a state live longer, so the current expiry of the key suffices.
     keeps_ttl = keeps_ttl or change == UNDO
     local state = after or string.char(NONE)
+    current = state
     admits, a, b, c, d = apply_rule(state, state:byte(), 0, PEEK, 0, p1)
     changed_by = math.abs(held(rule, a, b, c, p2) - before)
     changed_by = (changed_by - changed_by % unit) / unit
@@ -74,7 +75,11 @@ if cost > 0 then
 end
 
 local outcome = now < blocked_until and BLOCKED or admits and ALLOWED or DENIED
-local reply = pack('<BI7BBI7I7I7I7I7', VERDICTS, now, 0, outcome, blocked_until, a, b, c, d)
+local reply = pack('<BI7B', VERDICTS, now, 0)
+--- @when quota
+if current and current:byte() >= DRIFT then reply = reply .. string.char(WITH_VALUE) .. current end
+--- @end
+reply = reply .. pack('<BI7I7I7I7I7', outcome, blocked_until, a, b, c, d)
 if op ~= EXTEND then
   local is_charged = changed_by > 0 and change == ACQUIRE
   reply = reply .. pack('<I7B', changed_by, is_charged and 1 or 0)

@@ -12,7 +12,9 @@
 -- key has a foreign value, the reply is VERDICTS, now and 1.
 --
 -- Every other reply consists of VERDICTS, now, 0, the outcome, the time until which the key is
--- blocked, three numbers of the rule (a, b, c), and the time at which the state ends (d).
+-- blocked, three numbers of the rule (a, b, c), and the time at which the state ends (d). If the
+-- value of the key is a quota of the kind DRIFT or TOPPED_UP, WITH_VALUE and this value precede the
+-- outcome.
 
 --- @include lib/now
 local request, key = ARGV[1], KEYS[1]
@@ -60,6 +62,10 @@ end
 local admits, a, b, c, after, expires_at, keeps_ttl
 local d = 0
 --- @inline RULE
+--- @when quota
+local state = after or value
+local first = state and state:byte() >= DRIFT and string.char(WITH_VALUE) .. state or ''
+--- @end
 if after then
   --- @when string
   --- @inline lib/write.string
@@ -113,4 +119,10 @@ elseif outcome == ALLOWED and not admits then
     end
   end
 end
+--- @when quota
+if first ~= '' then
+  return pack('<BI7B', VERDICTS, now, 0) .. first
+    .. pack('<BI7I7I7I7I7', outcome, blocked_until, a, b, c, d)
+end
+--- @end
 return pack('<BI7BBI7I7I7I7I7', VERDICTS, now, 0, outcome, blocked_until, a, b, c, d)

@@ -37,6 +37,7 @@ shared! {
     EXTEND = 12;
     ACQUIRE_IN_TURN = 13;
     LEAVE = 14;
+    GRANT = 15;
 
     // The flags of a charge.
     SHADOW = 1;
@@ -73,6 +74,7 @@ shared! {
     SLOTS = 0x9c;
     CALENDAR = 0x9d;
     DRIFT = 0x9e;
+    TOPPED_UP = 0x9f;
 
     // The possible first bytes of a script's reply, if the reply is not only a value.
     VERDICTS = 0;
@@ -84,10 +86,15 @@ shared! {
     TOO_MANY_HOLDS = 6;
     HOLD_REPEATED = 7;
     OTHER_WINDOW = 8;
+    TOO_MANY_GRANTS = 9;
 
     // The reply to a call begins with `WITH_HOLDS` if it contains the holds on the states. No place
     // of a charge and no kind has this number.
     WITH_HOLDS = 0x8f;
+
+    // The reply to a charge begins with `WITH_VALUE` and the value of the key if the numbers of the
+    // rule do not describe the whole value. No outcome has this number.
+    WITH_VALUE = 0xff;
 
     // Possible first bytes of the reply to a key or a charge of a usual batch. The other possible
     // first bytes are `DENIED` and the kinds.

@@ -34,7 +34,7 @@ const MAX_EXACT: u64 = 1 << 52;
 const MODULUS: u64 = 1 << 53;
 
 /// The policies, each with the kind of its values.
-const POLICIES: [(&str, u8); 11] = [
+const POLICIES: [(&str, u8); 12] = [
     ("p: fixed-window 10/1h", 0x91),
     ("p: fixed-window 10/1h phased", 0x92),
     ("p: fixed-window 10/1h anchored", 0x93),
@@ -46,6 +46,7 @@ const POLICIES: [(&str, u8); 11] = [
     ("p: token-bucket 10/1h by-interval", 0x97),
     ("p: quota 10/day in UTC", 0x9d),
     ("q: quota 10/day in UTC", 0x9e),
+    ("p: quota 10/day in UTC rollover 1/2", 0x9f),
 ];
 const LOG: u8 = 0x94;
 const BLOCK_FLAG: u8 = 0x20;
@@ -112,6 +113,13 @@ fn record_from(policy: &Policy, value: &[u8]) -> Option<(Record, bool)> {
             let state = quota::State::new(start, ends, count).with_drift(earliest_end, carry);
             (State::Quota(Box::new(state)), true, None)
         }
+        (Rule::Quota(_), &[start, earliest_end, ends, count, carry, ref top_ups @ ..]) => {
+            let (own, grants) = top_ups.split_at(3);
+            let is_complete = grants[0] == grants[1..].len() as u64 / 2;
+            let top_ups = quota::TopUps::from_numbers(&[own, &grants[1..]].concat())?;
+            let state = quota::State::new(start, ends, count).with_drift(earliest_end, carry);
+            (State::Quota(Box::new(state.with_top_ups(top_ups))), is_complete, None)
+        }
         other => panic!("{other:?}"),
     };
     let is_bucket = matches!(state, State::TokenBucket(_) | State::IntervalBucket(_));
@@ -122,6 +130,14 @@ fn record_from(policy: &Policy, value: &[u8]) -> Option<(Record, bool)> {
     let own_end = Record::restore(policy, record.state().cloned(), None).ok()?.recovers_at_micros();
     let is_exact = !is_bucket || is_whole == Some(own_end.min(MODULUS));
     is_complete.then_some((record, is_exact))
+}
+
+/// Returns the numbers of a value with this number of grants.
+fn grants(count: u64) -> Vec<u64> {
+    let start = NOW - NOW % (24 * HOUR);
+    let end = start + 24 * HOUR;
+    let grants = (1..=count).flat_map(|number| [end + number, 1]);
+    [start, end, end, 1, 0, 0, 0, 0, count].into_iter().chain(grants).collect()
 }
 
 struct OneRecord<'p>(&'p Policy, Option<Record>);
@@ -304,6 +320,25 @@ async fn b18_a_number_that_no_call_could_have_written_makes_a_value_foreign() {
         (&quota, 0x9e, &[start, end + 1, end, 1, 0], false),
         (&quota, 0x9e, &[start, start, end, 1, 0], true),
         (&quota, 0x9e, &[start, start - 1, end, 1, 0], false),
+        (&quota, 0x9f, &[start, end, end, 0, 0, 0, 0, 0, 0], true),
+        (&quota, 0x9f, &[start, end, end, 0, 0, 0, 0, 0, 1], false),
+        (&quota, 0x9f, &[end, end, end, 0, 0, 0, 0, 0, 0], true),
+        (&quota, 0x9f, &[end + 1, end, end, 0, 0, 0, 0, 0, 0], false),
+        (&quota, 0x9f, &[start, end, end, MAX_EXACT, 0, 0, 0, 0, 0], true),
+        (&quota, 0x9f, &[start, end, end, MAX_EXACT + 1, 0, 0, 0, 0, 0], false),
+        (&quota, 0x9f, &[start, end, end, 1, 0, MAX_EXACT, MAX_EXACT, last_block, 0], true),
+        (&quota, 0x9f, &[start, end, end, 1, 0, MAX_EXACT + 1, 0, 0, 0], false),
+        (&quota, 0x9f, &[start, end, end, 1, 0, 0, MAX_EXACT + 1, 0, 0], false),
+        (&quota, 0x9f, &[start, end, end, 1, 0, 0, 0, last_block + 1, 0], false),
+        (&quota, 0x9f, &[start, end, end, 1, 0, 0, 1, 0, 1, MAX_EXACT, MAX_EXACT - 1], true),
+        (&quota, 0x9f, &[start, end, end, 1, 0, 0, 1, 0, 1, MAX_EXACT, MAX_EXACT], false),
+        (&quota, 0x9f, &[start, end, end, 1, 0, 0, 0, 0, 1, MAX_EXACT + 1, 1], false),
+        (&quota, 0x9f, &[start, end, end, 1, 0, 0, 0, 0, 1, 1, 0], false),
+        (&quota, 0x9f, &[start, end, end, 1, 0, 0, 0, 0, 1, 0, 1], false),
+        (&quota, 0x9f, &[start, end, end, 1, 0, 0, 0, 0, 2, 1, 1, 2, 1], true),
+        (&quota, 0x9f, &[start, end, end, 1, 0, 0, 0, 0, 2, 2, 1, 2, 1], false),
+        (&quota, 0x9f, &grants(16), true),
+        (&quota, 0x9f, &grants(17), false),
     ];
     let mut scene = Scene::new().await;
     for (policy, kind, numbers, is_valid) in cases {
@@ -537,7 +572,7 @@ fn forgery() -> impl Strategy<Value = Forgery> {
     let level = prop_oneof![8 => 1..=52_u8, 1 => Just(0), 1 => Just(53)];
     let offenses = prop::option::weighted(0.2, (level, number()));
     prop_oneof![
-        3 => (prop::collection::vec(number(), 5), block, offenses).prop_map(
+        3 => (prop::collection::vec(number(), 8), block, offenses).prop_map(
             |(numbers, block, offenses)| Forgery::Numbers { numbers, block, offenses }
         ),
         4 => (1..12_usize, prop::collection::vec((any::<Index>(), bytes(9)), 1..4))
@@ -555,9 +590,13 @@ impl Scene {
                     0x91..=0x93 => 2,
                     0x95 | 0x9d => 3,
                     0x97 => 4,
+                    0x9f => 8,
                     _ => 5,
                 };
                 let mut all = numbers[..count].to_vec();
+                if kind == 0x9f {
+                    all.push(0); // the number of grants
+                }
                 let Some((level, at)) = offenses else {
                     all.extend(block);
                     let forged = value(kind | if block.is_some() { BLOCK_FLAG } else { 0 }, &all);
@@ -683,6 +722,7 @@ impl Scene {
             0x91..=0x93 => 15,
             0x95 | 0x9d => 22,
             0x96 | 0x9e => 36,
+            0x9f => 64,
             _ => 29,
         };
         if forged.len() != size + tail {

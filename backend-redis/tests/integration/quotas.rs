@@ -49,6 +49,7 @@ async fn a_request_with_the_windows_of_another_time_changes_nothing() {
         Call::new(Operation::Settle, &lapsing).with_id(id),
         Call::new(Operation::Charge, &one),
         Call::new(Operation::Peek, &one),
+        Call::new(Operation::Grant { ends_at: None }, &one).with_id(id),
     ];
     for days in [-400, -2, 2, 400] {
         let single = |call| Request::new(&keys, call, days_from_now(days)).unwrap();
@@ -133,5 +134,32 @@ async fn a_batch_of_a_caller_with_another_window_is_decided_as_in_the_core() {
         for (answer, expected) in answers.iter().zip(&expected) {
             assert_eq!(answer.as_ref().unwrap(), expected.as_ref().unwrap(), "{policy} at {hour}");
         }
+    }
+}
+
+/// A server evicts a key only if its policy for evictions permits it, and credits never expire. So
+/// their key lives until the last time that a clock can show.
+#[tokio::test]
+async fn credits_and_grants_without_an_end_never_expire() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::new(&redis.socket_url()).unwrap();
+    let mut client = redis.client().await.unwrap();
+    let (credits, quota) = (policy("c: credits 9"), policy("q: quota 9/day in UTC"));
+    let ends_at = Some(days_from_now(40));
+    for (policy, operation, days) in [
+        (&credits, Operation::Acquire, None),
+        (&quota, Operation::Grant { ends_at: None }, None),
+        (&credits, Operation::Grant { ends_at }, None),
+        (&quota, Operation::Grant { ends_at }, Some(40)),
+    ] {
+        client.call(&["FLUSHALL"]).await.unwrap();
+        let charge = [Charge::new(policy, "s")];
+        let call = Call::new(operation, &charge).with_id(CallId::new("id", DAY));
+        assert!(store.decide(call).await.unwrap().is_allowed());
+        let key = String::from_utf8(Keys::new("tidegate").key(&charge[0])).unwrap();
+        let life: u64 = client.call(&["PTTL", &key]).await.unwrap().text().parse().unwrap();
+        let never = (Timestamp::MAX.as_micros() - now().as_micros()) / 1_000;
+        let expected = days.map_or(never, |days| days * 86_400_000);
+        assert!(life.abs_diff(expected) < 60_000, "{policy} {operation:?}: {life} {expected}");
     }
 }

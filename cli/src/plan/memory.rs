@@ -162,6 +162,8 @@ fn value(policy: &Policy, entries: Entries) -> u64 {
     let numbers = |count: u64| 1 + 7 * count;
     let state = match policy.rule() {
         Rule::FixedWindow(_) | Rule::Concurrent(_) => numbers(2),
+        // The value of a quota that rolls over also has the number of grants.
+        Rule::Quota(quota) if quota.rollover().is_some() => numbers(9),
         Rule::SlidingCounter(_) | Rule::Quota(_) => numbers(3),
         Rule::TokenBucket(_) => numbers(5),
         Rule::SlidingLog(_) => {

@@ -17,6 +17,8 @@ use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Span, Timestamp};
 
+use crate::time::MAX_EXACT;
+
 /// The unit of a calendar: the length of its windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -29,9 +31,12 @@ pub enum Unit {
     Month,
     /// A year.
     Year,
+    /// All time: credits have a single window that never ends.
+    Ever,
 }
 
 impl Unit {
+    /// The units of a quota. Credits have the unit [`Ever`](Self::Ever).
     pub(crate) const ALL: [Self; 4] = [Self::Day, Self::Week, Self::Month, Self::Year];
 
     /// Returns the word for the unit in the text of a policy, such as `month`.
@@ -42,12 +47,13 @@ impl Unit {
             Self::Week => "week",
             Self::Month => "month",
             Self::Year => "year",
+            Self::Ever => "ever",
         }
     }
 
     /// Returns the maximum length of a window in microseconds: 50 hours, 9 days, 32 days or 367
-    /// days. Real windows are shorter, because the clock of a zone never moves back by more than a
-    /// day.
+    /// days, and 2^52 µs for [`Ever`](Self::Ever). Real windows are shorter, because the clock of a
+    /// zone never moves back by more than a day.
     #[must_use]
     pub const fn max_micros(self) -> u64 {
         const HOUR: u64 = 3_600_000_000;
@@ -56,6 +62,7 @@ impl Unit {
             Self::Week => 9 * 24 * HOUR,
             Self::Month => 32 * 24 * HOUR,
             Self::Year => 367 * 24 * HOUR,
+            Self::Ever => MAX_EXACT,
         }
     }
 
@@ -65,6 +72,7 @@ impl Unit {
             Self::Week => Span::new().try_weeks(count),
             Self::Month => Span::new().try_months(count),
             Self::Year => Span::new().try_years(count),
+            Self::Ever => return None,
         }
         .ok()
     }
@@ -74,7 +82,7 @@ impl Unit {
             Self::Day => jiff::Unit::Day,
             Self::Week => jiff::Unit::Week,
             Self::Month => jiff::Unit::Month,
-            Self::Year => jiff::Unit::Year,
+            Self::Year | Self::Ever => jiff::Unit::Year,
         }
     }
 }
@@ -90,6 +98,9 @@ pub struct Window {
 }
 
 impl Window {
+    /// The window that contains all times of a store.
+    pub(crate) const EVER: Self = Self { start: 0, end: MAX_EXACT };
+
     /// Returns the length of the window.
     #[must_use]
     pub const fn micros(self) -> u64 {
@@ -157,10 +168,13 @@ impl Calendar {
     /// Like [`window_at`](Self::window_at), but does not remember the window for the next call.
     pub(crate) fn compute_window_at(&self, now: u64) -> Window {
         // jiff computes with years from -9999 to 9999, so this never fails for a time of a store.
-        self.find(now).unwrap_or(Window { start: 0, end: u64::MAX >> 12 })
+        self.find(now).unwrap_or(Window::EVER)
     }
 
     fn find(&self, now: u64) -> Option<Window> {
+        if self.unit == Unit::Ever {
+            return None;
+        }
         let micros = i64::try_from(now).ok()?;
         let time = Timestamp::from_microsecond(micros).ok()?;
         let shown = self.zone.to_datetime(time);
@@ -186,26 +200,32 @@ impl Calendar {
             Unit::Day => span.get_days().into(),
             Unit::Week => span.get_weeks().into(),
             Unit::Month => span.get_months().into(),
-            Unit::Year => span.get_years().into(),
+            Unit::Year | Unit::Ever => span.get_years().into(),
         })
     }
 
     /// Returns the start of the window `number`, in microseconds since 1970.
     fn edge(&self, number: i64) -> Option<i64> {
-        let shown = self.anchor.checked_add(self.unit.times(number)?).ok()?;
-        let instant = match self.zone.to_ambiguous_timestamp(shown).offset() {
-            AmbiguousOffset::Unambiguous { offset }
-            | AmbiguousOffset::Fold { before: offset, .. } => offset.to_timestamp(shown).ok()?,
-            AmbiguousOffset::Gap { before, .. } => {
-                // The clock skips this time, so it jumped before the instant at which it would
-                // have shown the time.
-                let skipped = before.to_timestamp(shown).ok()?;
-                let after = skipped.checked_add(SignedDuration::from_nanos(1)).ok()?;
-                self.zone.preceding(after).next()?.timestamp()
-            }
-        };
-        Some(instant.as_microsecond())
+        first_instant(&self.zone, self.anchor.checked_add(self.unit.times(number)?).ok()?)
     }
+}
+
+/// Returns the first instant at which the clock of a zone shows a time or a later time, in
+/// microseconds since 1970. Returns `None` if the instant is not between the years -9999 and 9999.
+pub(crate) fn first_instant(zone: &TimeZone, shown: DateTime) -> Option<i64> {
+    let instant = match zone.to_ambiguous_timestamp(shown).offset() {
+        AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {
+            offset.to_timestamp(shown).ok()?
+        }
+        AmbiguousOffset::Gap { before, .. } => {
+            // The clock skips this time, so it jumped before the instant at which it would have
+            // shown the time.
+            let skipped = before.to_timestamp(shown).ok()?;
+            let after = skipped.checked_add(SignedDuration::from_nanos(1)).ok()?;
+            zone.preceding(after).next()?.timestamp()
+        }
+    };
+    Some(instant.as_microsecond())
 }
 
 /// Two calendars are equal if they have the same windows in the same version of the time zone

@@ -58,6 +58,16 @@ impl Rule {
         dispatch!(self, |rule| Algorithm::limit(rule))
     }
 
+    /// Returns the limit at `now`, in microseconds since 1970. It differs from
+    /// [`limit`](Self::limit) only in the pro-rated window of a quota.
+    #[must_use]
+    pub fn limit_at(&self, now: u64) -> u64 {
+        match self {
+            Self::Quota(rule) => rule.limit_at(now),
+            rule => rule.limit(),
+        }
+    }
+
     /// Returns the resolution of the rule: the number of microseconds in a tick.
     #[must_use]
     pub fn tick(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use super::{Call, CallId, Charge, Operation};
 use crate::error::{Error, ErrorKind};
-use crate::policy::Policy;
+use crate::policy::{Policy, Rule};
 use crate::time::{MAX_EXACT, MAX_SPAN};
 
 /// The maximum number of charges in one call.
@@ -36,6 +36,9 @@ impl Call<'_> {
     ///   id
     /// * if the operation makes, settles or extends a hold, and either two charges have the same
     ///   state or a cost is above [`MAX_EXACT`]
+    /// * if the operation is a [grant](Operation::Grant), and the call has no id, two charges have
+    ///   the same state, a cost is 0 or above [`MAX_EXACT`], a charge is check-only, or a policy is
+    ///   not a [quota](crate::Quota)
     /// * if the [id](CallId) is empty or longer than [`MAX_ID`], or its time to live is 0 or above
     ///   [`MAX_SPAN`]
     /// * if the operation is a peek, and the call has an id
@@ -79,12 +82,18 @@ impl Call<'_> {
                 self.check_any_shard(charge.policy)?;
             }
             self.check_slots(&charge)?;
+            if matches!(self.operation, Operation::Grant { .. }) {
+                check_grant(index, &charge)?;
+            }
             self.check_duplicates(index, &charge)?;
         }
         let is_of_hold = self.operation.is_of_hold();
         match self.id {
             Some(id) => check_id(id, self.operation)?,
             None if is_of_hold => return Err(hold_without_id()),
+            None if matches!(self.operation, Operation::Grant { .. }) => {
+                return Err(grant_without_id());
+            }
             None => {}
         }
         if is_of_hold {
@@ -174,10 +183,13 @@ impl Call<'_> {
                     "of two charges to one state of `{}`, one is check-only; either both or none may be",
                     charge.policy
                 )
-            } else if self.operation.is_of_hold() || self.operation.min_amount().is_some() {
+            } else if self.operation.is_of_hold()
+                || self.operation.min_amount().is_some()
+                || matches!(self.operation, Operation::Grant { .. })
+            {
                 format!(
-                    "two charges have the same state of `{}`; a hold, or an acquire up to a cost, may have \
-                     only one of them",
+                    "two charges have the same state of `{}`; a hold, a grant, or an acquire up to a cost, \
+                     may have only one of them",
                     charge.policy
                 )
             } else {
@@ -206,6 +218,27 @@ fn check_id(id: CallId<'_>, operation: Operation) -> Result<(), Error> {
         _ => return Ok(()),
     };
     Err(invalid(problem))
+}
+
+fn check_grant(index: usize, charge: &Charge<'_>) -> Result<(), Error> {
+    let Charge { policy, cost, .. } = charge;
+    if !matches!(policy.rule(), Rule::Quota(_)) {
+        let message = format!("`{policy}` is not a quota, and has no credits; it has no grants");
+        return Err(invalid(message));
+    }
+    if charge.is_check_only {
+        return Err(invalid(format!("charge {index} of a grant is check-only; it grants nothing")));
+    }
+    if (1..=MAX_EXACT).contains(cost) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "the amount of grant {index} is {cost}; it must be from 1 to 2^52 = {MAX_EXACT}"
+    )))
+}
+
+pub(crate) fn grant_without_id() -> Error {
+    invalid("a grant has no id; an id is needed so that it is made once".to_owned())
 }
 
 pub(crate) fn hold_without_id() -> Error {

@@ -24,15 +24,22 @@ impl Call<'_> {
             Operation::Reserve { max_wait } => nanos(max_wait),
             Operation::Block { span } | Operation::BlockAtLeast { span } => nanos(span),
             Operation::AcquireUpTo { min } => u128::from(min),
+            Operation::Grant { ends_at } => {
+                ends_at.map_or(u128::MAX, |end| u128::from(end.as_micros()))
+            }
             _ => 0,
         };
         let has_costs = !self.operation.is_of_hold();
         digest.number(self.operation.code());
         digest.number(argument);
         for charge in self.charges.iter() {
-            // The text of the policy contains its name and all its numbers. The result is ignored
-            // because writing to a digest cannot fail.
-            let _ = write!(digest, "{}\0", charge.policy);
+            // The result is ignored because writing to a digest cannot fail.
+            let _ = match self.operation {
+                // The numbers of the policy can change while the store remembers the grant.
+                Operation::Grant { .. } => write!(digest, "{}\0", charge.policy.state_name()),
+                // The text of the policy contains its name and all its numbers.
+                _ => write!(digest, "{}\0", charge.policy),
+            };
             for bytes in [charge.tenant, charge.subject] {
                 digest.number(bytes.len() as u128);
                 digest.0.update(bytes);

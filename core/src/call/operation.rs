@@ -166,6 +166,24 @@ pub enum Operation {
     /// lapsed. It fails with [`ErrorKind::AlreadySettled`](crate::ErrorKind::AlreadySettled) if the
     /// hold was settled.
     Extend,
+    /// Tops up the [quota](crate::Quota) or the credits of each charge by the cost of the charge.
+    /// The call needs an id: while the store remembers the id, it makes the grant once.
+    ///
+    /// The part that ends first is spent first: a grant that ends before the window, then the
+    /// quota of the window, then a grant that ends later. A grant never [rolls
+    /// over](crate::Quota::rollover). A grant that has already ended changes nothing.
+    ///
+    /// A state has at most [`MAX_GRANTS`](crate::algorithm::quota::MAX_GRANTS) open grants. Grants
+    /// with the same end are one grant. The call fails with
+    /// [`ErrorKind::TooManyGrants`](crate::ErrorKind::TooManyGrants), and grants nothing, if a
+    /// state would have more grants, or if the sum of its grants would exceed 2^52.
+    ///
+    /// The charges must have different states. The call returns the verdicts that a peek of cost 0
+    /// would return after it. No policy refuses it.
+    Grant {
+        /// The time at which the grant ends. A grant without an end lasts until it is spent.
+        ends_at: Option<Timestamp>,
+    },
     /// Reserves a place in the queue of a bucket, at most `max_wait` in the future. Callers are
     /// served in the order of their calls. Every policy must be a bucket.
     Reserve {
@@ -267,6 +285,7 @@ facts! {
     SettleSoFar   "settle_so_far"  11    HOLD | NEEDS_HOLD | AMOUNTS;
     Extend        "extend"         11    HOLD | NEEDS_HOLD;
     Leave         "leave"          12    0;
+    Grant         "grant"          13    0;
 }
 
 impl Operation {

@@ -236,13 +236,15 @@ impl Verdict {
         self.flags.has(Flags::SHADOW)
     }
 
-    /// Returns the maximum that the policy ever admits at one instant.
+    /// Returns the limit of the policy, which is the maximum that it admits at one instant, without
+    /// [grants](crate::Operation::Grant) and rolled-over quota.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Returns the maximum cost that the policy would still admit, rounded down.
+    /// Returns the maximum cost that the policy would still admit, rounded down. With grants or
+    /// rolled-over quota, this cost can exceed [`limit`](Self::limit).
     #[must_use]
     #[inline]
     pub fn remaining(&self) -> u64 {
@@ -265,6 +267,10 @@ impl Verdict {
     }
 
     /// Returns the time until the subject's state has recovered fully, if nothing more is charged.
+    /// Credits never recover by themselves, so the time for them ends after [`Timestamp::MAX`], in
+    /// the year 2112.
+    ///
+    /// [`Timestamp::MAX`]: crate::Timestamp::MAX
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         Duration::from_micros(self.reset)

@@ -76,7 +76,7 @@ impl Evaluated {
             _ if self.cost == 0 => false,
             Outcome::Allowed => is_allowed && !charge.is_check_only,
             Outcome::Denied => self.is_offense,
-            Outcome::Blocked => charge.policy.restarts_block() && self.wait != Wait::NEVER,
+            Outcome::Blocked => charge.policy.restarts_block() && !self.is_above_limit,
             Outcome::TooLarge | Outcome::DenyListed => false,
         }
     }

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use super::block::Block;
 use super::evaluate::{Evaluated, Waits, evaluate_all};
+use super::record::Record;
 use super::records::{PerCharge, Records, make_room, update};
 use super::report::report_after;
+use crate::algorithm::quota::{FOREVER, Grant, MAX_GRANTS};
 use crate::algorithm::traits::Take;
 use crate::call::{Charge, Charges};
 use crate::decision::Decision;
-use crate::error::Error;
-use crate::time::{MAX_SPAN_MICROS, micros_of_ceil};
+use crate::error::{Error, ErrorKind};
+use crate::policy::Policy;
+use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Timestamp, micros_of_ceil};
 
 /// Charges each cost, even beyond the limit. If a state cannot represent the whole cost, charges
 /// the part that the state can represent.
@@ -39,6 +42,33 @@ pub(super) fn charge(
     Ok(report_after(charges, now, records).with_amounts(split(charges, &totals)))
 }
 
+/// Adds a grant to each state, or to none of them if a state has too many open grants.
+pub(super) fn grant(
+    charges: Charges<'_>,
+    ends_at: Option<Timestamp>,
+    now: u64,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    let ends_at = ends_at.map_or(FOREVER, Timestamp::as_micros);
+    let mut indices: PerCharge<usize> = PerCharge::new();
+    for (index, charge) in charges.iter().enumerate() {
+        let mut record = records.get(index).cloned().unwrap_or_else(|| Record::new(charge.policy));
+        if !record.grant(&charge, Grant::new(ends_at, charge.cost), now) {
+            return Err(too_many_grants(charge.policy));
+        }
+        if ends_at > now {
+            indices.push(index);
+        }
+    }
+    make_room(indices.iter().copied(), records)?;
+    for index in indices {
+        let Some(charge) = charges.get(index) else { continue };
+        let grant = Grant::new(ends_at, charge.cost);
+        records.update(index, |record| _ = record.grant(&charge, grant, now));
+    }
+    Ok(report_after(charges, now, records))
+}
+
 pub(super) fn refund(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
     let refund = |(index, charge): (usize, Charge<'_>)| {
         if charge.cost == 0 || charge.is_check_only || records.get(index).is_none() {
@@ -64,8 +94,9 @@ pub(super) fn undo(
     let undo = |(index, (charge, evaluated)): (usize, (Charge<'_>, &Evaluated))| {
         let cost = evaluated.cost;
         // An acquire never charges a cost above the limit, so an undo of a higher cost reverts
-        // nothing.
-        let was_possible = (1..=charge.policy.limit()).contains(&cost) && !charge.is_check_only;
+        // nothing. Only a quota with grants admits a higher cost.
+        let max = if charge.policy.is_quota() { MAX_EXACT } else { charge.policy.limit() };
+        let was_possible = (1..=max).contains(&cost) && !charge.is_check_only;
         if evaluated.first != index || !was_possible || records.get(index).is_none() {
             return 0;
         }
@@ -127,4 +158,15 @@ pub(super) fn block(
         });
     }
     Ok(report_after(charges, now, records))
+}
+
+/// Returns the error of a grant to a state that has too many open grants.
+#[must_use]
+pub fn too_many_grants(policy: &Policy) -> Error {
+    let message = format!(
+        "the subject has {MAX_GRANTS} open grants of `{}`, or their sum would exceed 2^52 = \
+         {MAX_EXACT}; nothing was granted",
+        policy.name()
+    );
+    Error::new(ErrorKind::TooManyGrants, message)
 }

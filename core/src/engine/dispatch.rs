@@ -24,7 +24,7 @@ use crate::time::Wait;
 /// | [token bucket, GCRA](token_bucket::State) | `time`: the time of the debt; `debt`: in units of the policy that wrote it, see [`token_bucket`] |
 /// | [bucket by intervals](interval_bucket::State) | `anchor`: the start of the current period; `debt`: in tokens |
 /// | [slots](concurrent::State) | `count`: the slots in use |
-/// | [quota](quota::State) | `start`, `earliest_end` and `end`: the window; `count`: the cost charged in the window; `carry`: the part of the cost that also counts in the next window |
+/// | [quota](quota::State) | `start`, `earliest_end` and `end`: the window; `count`: the cost charged in the window; `carry`: the part of the cost that also counts in the next window; `top_ups`: [grants and rolled-over quota](quota::TopUps::to_numbers), if there are any |
 ///
 /// The numbers have a meaning only together with the policy that wrote the state. So a store must
 /// also keep the text of that policy. [`Record::restore`](super::Record::restore) creates a record

@@ -15,6 +15,8 @@ pub(super) struct Evaluated {
     /// The time until the state admits the cost, regardless of a block.
     pub(super) wait: Wait,
     pub(super) outcome: Outcome,
+    /// Whether the cost is above the limit. Such a cost is never an offense.
+    pub(super) is_above_limit: bool,
     /// Whether the outcome is a denial after which the policy blocks the subject. A cost above the
     /// limit is not an offense, and neither is a denial that only open attempts cause: see
     /// [`Policy::count_failures`](crate::Policy::count_failures).
@@ -82,13 +84,13 @@ pub(super) fn evaluate(
     } else {
         Outcome::Denied
     };
-    let is_offense =
-        outcome == Outcome::Denied && charge.policy.blocks() && wait != Wait::NEVER && {
-            let holds = record.and_then(Record::holds);
-            let state = state.as_deref();
-            !holds.is_some_and(|holds| holds.excuses_denial(state, rule, cost, now))
-        };
-    Evaluated { first, cost, wait, outcome, is_offense }
+    let is_above_limit = cost > rule.limit_at(now);
+    let is_offense = outcome == Outcome::Denied && charge.policy.blocks() && !is_above_limit && {
+        let holds = record.and_then(Record::holds);
+        let state = state.as_deref();
+        !holds.is_some_and(|holds| holds.excuses_denial(state, rule, cost, now))
+    };
+    Evaluated { first, cost, wait, outcome, is_above_limit, is_offense }
 }
 
 /// Evaluates all charges of a call. If several charges belong to one state, the state admits all of

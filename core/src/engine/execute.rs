@@ -2,7 +2,7 @@
 
 use super::acquire::{acquire, acquire_up_to};
 use super::block::Block;
-use super::change::{block, charge, refund, reset, undo};
+use super::change::{block, charge, grant, refund, reset, undo};
 use super::evaluate::Waits;
 use super::queue::leave;
 use super::records::Records;
@@ -27,6 +27,7 @@ pub(super) fn execute(
         }
         Operation::Peek => Ok(peek(charges, now, records)),
         Operation::Charge => charge(charges, now, records),
+        Operation::Grant { ends_at } => grant(charges, ends_at, now, records),
         Operation::Refund => Ok(refund(charges, now, records)),
         Operation::Undo { at } => Ok(undo(charges, at.as_micros(), now, records)),
         Operation::Reset => Ok(reset(charges, now, records)),

@@ -19,7 +19,7 @@
 
 mod acquire;
 mod block;
-mod change;
+pub(crate) mod change;
 mod dispatch;
 mod evaluate;
 mod execute;

@@ -12,7 +12,7 @@ use super::state_holds::StateHolds;
 use crate::call::{Call, CallId, Charge, Charges};
 use crate::decision::{Decision, Outcome, Place, Verdict};
 use crate::error::Error;
-use crate::time::{Wait, micros_of_ceil};
+use crate::time::micros_of_ceil;
 
 /// Updates the queues after a call with the place `place` was decided. If the call was admitted, or
 /// can never be admitted, it leaves the queues. If it lacks slots or has a place already, it waits.
@@ -36,8 +36,10 @@ pub(super) fn update(
             let holds = records.get(index).and_then(Record::holds);
             holds.is_some_and(|holds| holds.has_place(place, now))
         });
-    let is_refused_forever = |verdict: &Verdict| !verdict.passes() && verdict.retry == Wait::NEVER;
-    let can_wait = !decision.verdicts().iter().any(is_refused_forever);
+    let is_above_limit = |(_, (charge, verdict)): (usize, (Charge<'_>, &Verdict))| {
+        !verdict.passes() && charge.cost > charge.policy.rule().limit_at(now)
+    };
+    let can_wait = !charges().any(is_above_limit);
     let lacks_slots = slots.iter().any(|(_, lacks_slots)| *lacks_slots);
     if decision.is_allowed() || !can_wait || !(lacks_slots || has_place && !slots.is_empty()) {
         slots.iter().for_each(|(index, _)| leave_state(*index, place, now, records));

@@ -190,7 +190,7 @@ impl Record {
     pub fn heap_bytes(&self) -> usize {
         let state = match &self.state {
             Some(State::SlidingLog(log)) => size_of::<sliding_log::State>() + log.heap_bytes(),
-            Some(State::Quota(_)) => size_of::<quota::State>(),
+            Some(State::Quota(quota)) => size_of::<quota::State>() + quota.heap_bytes(),
             _ => 0,
         };
         let holds = self.holds.as_ref();
@@ -203,8 +203,10 @@ impl Record {
     pub fn growth(record: Option<&Self>, policy: &Policy) -> usize {
         let state = match record.map(Self::state) {
             Some(Some(State::SlidingLog(log))) => log.growth(),
-            Some(Some(State::Quota(_))) => 0,
-            _ if matches!(policy.rule(), Rule::Quota(_)) => size_of::<quota::State>(),
+            Some(Some(State::Quota(quota))) => quota.growth(policy.rule()),
+            _ if matches!(policy.rule(), Rule::Quota(_)) => {
+                size_of::<quota::State>() + quota::State::new(0, 0, 0).growth(policy.rule())
+            }
             _ if policy.rule().max_records() > 0 => {
                 size_of::<sliding_log::State>() + sliding_log::State::default().growth()
             }
@@ -223,6 +225,14 @@ impl Record {
     #[must_use]
     pub fn hold_growth() -> usize {
         size_of::<StateHolds>() + StateHolds::growth()
+    }
+
+    /// Returns the maximum number of bytes by which a grant can increase
+    /// [`heap_bytes`](Self::heap_bytes), in addition to the growth by a charge.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn grant_growth() -> usize {
+        size_of::<quota::TopUps>() + quota::MAX_GRANTS * size_of::<quota::Grant>()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -344,11 +354,11 @@ impl Record {
         }
     }
 
-    /// Returns the time at which the state recovers under the policy that wrote it, or `None` if
-    /// this policy is `policy`. From this time, [`state_under`](Self::state_under) ignores the
-    /// state.
+    /// Returns the time at which the state recovers under the policy that wrote it. From this time,
+    /// [`state_under`](Self::state_under) ignores the state. Returns `None` if `policy` itself
+    /// computes its waits exactly: it has written the state, or it is a quota.
     pub(super) fn ends_at(&self, policy: &Policy, now: u64) -> Option<u64> {
-        if self.is_of(policy) {
+        if self.is_of(policy) || policy.is_quota() {
             return None;
         }
         let state = self.state_after_lapses(now)?;
@@ -367,6 +377,21 @@ impl Record {
         let rule = charge.policy.rule();
         self.state = Some(rule.charge(self.state.take(), cost, now, || charge.phase()));
         self.block.forget_past(now);
+    }
+
+    /// Adds a grant. Returns `false` and adds nothing if the state has too many open grants.
+    pub(super) fn grant(&mut self, charge: &Charge<'_>, grant: quota::Grant, now: u64) -> bool {
+        self.adopt(charge.policy, now);
+        let Rule::Quota(rule) = charge.policy.rule() else { return true };
+        let state = match self.state.take() {
+            Some(State::Quota(state)) => Some(state),
+            _ => None,
+        };
+        let granted = rule.grant(state, grant, now);
+        let is_granted = granted.is_ok();
+        self.state = granted.unwrap_or_else(|unchanged| unchanged).map(State::Quota);
+        self.block.forget_past(now);
+        is_granted
     }
 
     pub(super) fn refund(&mut self, charge: &Charge<'_>, now: u64) -> u64 {

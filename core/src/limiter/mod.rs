@@ -4,6 +4,7 @@
 pub(crate) mod attempt;
 pub(crate) mod ban;
 pub(crate) mod estimator;
+pub(crate) mod grant;
 pub(crate) mod hold;
 mod multi;
 mod operations;

@@ -54,7 +54,11 @@ impl Inner {
             }
             Rule::IntervalBucket(rule) => rule.capacity += raise,
             Rule::Concurrent(rule) => rule.limit += raise,
-            Rule::Quota(rule) => rule.limit += raise,
+            Rule::Quota(rule) => {
+                rule.limit += raise;
+                // The part of the raised limit that is unused must not roll over.
+                rule.rollover = None;
+            }
         }
     }
 }

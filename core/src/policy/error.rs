@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind};
 /// assert_eq!(
 ///     format!("{error:#}"),
 ///     "`slidinglog` is not an algorithm; did you mean `sliding-log`? There are fixed-window, \
-///      sliding-log, sliding-counter, token-bucket, gcra, concurrent and quota\n\
+///      sliding-log, sliding-counter, token-bucket, gcra, concurrent, quota and credits\n\
 ///      | slidinglog 100/1m\n\
 ///      | ^^^^^^^^^^",
 /// );
@@ -55,6 +55,8 @@ pub(super) enum Part {
     Lease,
     Zone,
     Anchor,
+    Rollover,
+    Since,
 }
 
 impl PolicyError {

@@ -507,6 +507,13 @@ impl Policy {
         self.rule().is_concurrent()
     }
 
+    /// Returns `true` if the policy is a [quota](Quota) or has [credits](Quota::credits).
+    #[must_use]
+    #[inline]
+    pub fn is_quota(&self) -> bool {
+        matches!(self.rule(), Rule::Quota(_))
+    }
+
     /// Returns the [maximum number of open holds](Self::max_open_holds_of) on one state. This
     /// maximum applies only to policies that [store their holds](Self::stores_holds). The number of
     /// holds with [slots](Concurrent) has no other bound than the number of slots, so the method

@@ -3,6 +3,7 @@
 //! ```text
 //! policy    = [ name ":" ] limit { option }
 //! limit     = algorithm count "/" span | "concurrent" count "lease" span | "quota" count "/" unit
+//!           | "credits" count
 //! unit      = "day" | "week" | "month" | "year"
 //! algorithm = "fixed-window" | "sliding-log" | "sliding-counter" | "token-bucket" | "gcra"
 //! option    = "anchored" | "phased"            for fixed-window
@@ -13,6 +14,8 @@
 //!           | "from" weekday                   for quota per week, such as monday
 //!           | "at" time                        for quota, such as 05:00
 //!           | "anchored" date                  for quota, such as 2026-01-31T09:00
+//!           | "rollover" share                 for quota
+//!           | "since" date                     for quota, such as 2026-01-31T09:00
 //!           | "block" span [ growth ] [ "restart" ]
 //!           | "shadow"                         for all
 //!           | "leased"                         for all except concurrent
@@ -44,7 +47,7 @@ use crate::algorithm::calendar::Unit;
 use crate::algorithm::shape::Start;
 use crate::time::MAX_EXACT;
 
-const ALGORITHMS: [&str; 7] = [
+const ALGORITHMS: [&str; 8] = [
     "fixed-window",
     "sliding-log",
     "sliding-counter",
@@ -52,6 +55,7 @@ const ALGORITHMS: [&str; 7] = [
     "gcra",
     "concurrent",
     "quota",
+    "credits",
 ];
 
 fn hint(word: &str) -> Option<String> {
@@ -213,7 +217,7 @@ impl<'t> Parser<'t> {
                 keyword,
                 format!(
                     "`{shown}` is not an algorithm{hint}There are fixed-window, sliding-log, \
-                     sliding-counter, token-bucket, gcra, concurrent and quota"
+                     sliding-counter, token-bucket, gcra, concurrent, quota and credits"
                 ),
             ));
         }
@@ -222,6 +226,10 @@ impl<'t> Parser<'t> {
         }
         if keyword.text == "quota" {
             return Ok(self.quota()?.into());
+        }
+        if keyword.text == "credits" {
+            let word = self.expect("a number after `credits`")?;
+            return Ok(Quota::credits(self.number(&word)?).into());
         }
         let (count, period) = self.rate()?;
         Ok(match keyword.text {
@@ -261,6 +269,9 @@ impl<'t> Parser<'t> {
 
     fn option(&mut self, algorithm: Algorithm, word: &Word<'t>) -> Result<Algorithm, PolicyError> {
         Ok(match (algorithm, word.text) {
+            (algorithm @ Algorithm::Quota(_), _) if algorithm.keyword() == "credits" => {
+                return Err(self.unknown_option(&algorithm, word));
+            }
             (Algorithm::FixedWindow(spec), "phased") if spec.start == Start::Aligned => {
                 spec.phased().into()
             }
@@ -298,6 +309,16 @@ impl<'t> Parser<'t> {
                 let anchor = self.read(Part::Anchor, "a date", example, quota::parse_anchor)?;
                 spec.anchored(anchor).into()
             }
+            (Algorithm::Quota(spec), "rollover") => {
+                let share =
+                    self.read(Part::Rollover, "a share", "1/2", |text| text.parse().ok())?;
+                spec.rollover(share).into()
+            }
+            (Algorithm::Quota(spec), "since") => {
+                let example = "2026-01-31T09:00";
+                let since = self.read(Part::Since, "a date", example, quota::parse_anchor)?;
+                spec.since(since).into()
+            }
             (algorithm, _) => return Err(self.unknown_option(&algorithm, word)),
         })
     }
@@ -325,7 +346,8 @@ impl<'t> Parser<'t> {
             Algorithm::TokenBucket(bucket) if bucket.is_gcra() => &["burst"],
             Algorithm::TokenBucket(_) => &["burst", "by-interval"],
             Algorithm::Concurrent(_) => &[],
-            Algorithm::Quota(_) => &["in", "from", "at", "anchored"],
+            Algorithm::Quota(spec) if spec.is_credits() => &[],
+            Algorithm::Quota(_) => &["in", "from", "at", "anchored", "rollover", "since"],
         };
         let rate_options: &[&str] = match algorithm {
             Algorithm::Concurrent(_) => &[],

@@ -9,9 +9,10 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 use super::closest::closest;
 use super::error::{Part, PolicyError, shown};
 use super::rule::check_exact;
+use super::share::Share;
 use super::{Algorithm, Policy};
-use crate::algorithm::calendar::{Calendar, Unit};
-use crate::algorithm::quota::QuotaRule;
+use crate::algorithm::calendar::{Calendar, Unit, first_instant};
+use crate::algorithm::quota::{QuotaRule, Rollover};
 
 /// A limit for each window of the calendar: each day, week, month or year in a time zone.
 ///
@@ -44,8 +45,18 @@ use crate::algorithm::quota::QuotaRule;
 /// let billing = Quota::per_month(1_000, "UTC").anchored(date(2026, 1, 31).at(9, 0, 0, 0));
 /// let text = "quota 1000/month anchored 2026-01-31T09:00 in UTC";
 /// assert_eq!(Policy::unnamed(billing)?, text.parse()?);
+///
+/// // Half of what a month leaves unused is added to the next month.
+/// let rolling = Quota::per_month(1_000, "UTC").rollover("1/2".parse()?);
+/// assert_eq!(Policy::unnamed(rolling)?, "quota 1000/month in UTC rollover 1/2".parse()?);
+///
+/// // 500 requests in total, and what is granted later.
+/// let prepaid = Policy::new("prepaid", Quota::credits(500))?;
+/// assert_eq!(prepaid.to_string(), "prepaid: credits 500");
 /// # Ok::<(), tidegate_core::PolicyError>(())
 /// ```
+///
+/// [Grants](crate::Request::grant) top up a quota or credits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Quota {
     pub(super) limit: u64,
@@ -55,6 +66,8 @@ pub struct Quota {
     pub(super) zone: String,
     pub(super) at: Option<Time>,
     pub(super) anchor: Option<DateTime>,
+    pub(super) rollover: Option<Share>,
+    pub(super) since: Option<DateTime>,
 }
 
 impl Policy {
@@ -86,11 +99,51 @@ impl Policy {
     /// Returns an error if the policy is not a quota, if it begins its windows at a [time of
     /// day](Quota::at), or if the anchor has a part of a second.
     pub fn anchored_at(&self, anchor: DateTime) -> Result<Self, PolicyError> {
+        self.with_quota("anchor", |quota| quota.anchored(anchor))
+    }
+
+    /// Returns this quota for a subscription that began at `since` on the clock of the quota's
+    /// zone. The limit of the window that contains this time is [pro-rated](Quota::since). All
+    /// other windows, numbers and settings stay, and the policy has the same states, so give it a
+    /// name.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use tidegate_core::civil::date;
+    /// use tidegate_core::{Limiter, ManualClock, Timestamp};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// // April 20, 2026
+    /// let clock = ManualClock::new(Timestamp::from_micros(1_776_643_200_000_000));
+    /// let plan = "plan: quota 1000/month in UTC".parse()?;
+    /// let limiter = Limiter::new(MemoryStore::builder().clock(clock).build()?, [plan])?;
+    ///
+    /// // The subscription began when a third of the month was left.
+    /// let plan = limiter.policy("plan")?.since(date(2026, 4, 21).at(0, 0, 0, 0))?;
+    /// let decision = limiter.by(&plan, "customer 17").acquire().await?;
+    /// assert_eq!(decision.verdicts()[0].remaining(), 332);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the policy is not a quota, or if the time has a part of a second.
+    pub fn since(&self, since: DateTime) -> Result<Self, PolicyError> {
+        self.with_quota("start of a subscription", |quota| quota.since(since))
+    }
+
+    fn with_quota(
+        &self,
+        what: &str,
+        change: impl FnOnce(Quota) -> Quota,
+    ) -> Result<Self, PolicyError> {
         let Algorithm::Quota(quota) = self.algorithm() else {
-            let message = format!("`{self}` is not a quota, so it has no anchor");
+            let message = format!("`{self}` is not a quota, so it has no {what}");
             return Err(PolicyError::new(message));
         };
-        self.with_algorithm(quota.as_ref().clone().anchored(anchor))?.with_settings_of(self)
+        self.with_algorithm(change(quota.as_ref().clone()))?.with_settings_of(self)
     }
 }
 
@@ -120,7 +173,24 @@ impl Quota {
     }
 
     pub(super) fn new(limit: u64, unit: Unit, zone: impl Into<String>) -> Self {
-        Self { limit, unit, first_day: None, zone: zone.into(), at: None, anchor: None }
+        Self {
+            limit,
+            unit,
+            first_day: None,
+            zone: zone.into(),
+            at: None,
+            anchor: None,
+            rollover: None,
+            since: None,
+        }
+    }
+
+    /// Creates credits: a limit for all time. Nothing refills them, but
+    /// [grants](crate::Request::grant) top them up. A state of credits never expires, see the guide
+    /// on quotas.
+    #[must_use]
+    pub fn credits(limit: u64) -> Self {
+        Self::new(limit, Unit::Ever, "UTC")
     }
 
     /// Sets the time of day at which a day begins, in whole seconds. A week, a month and a year
@@ -136,6 +206,30 @@ impl Quota {
     #[must_use]
     pub fn anchored(self, anchor: DateTime) -> Self {
         Self { anchor: Some(anchor), ..self }
+    }
+
+    /// Adds a part of the unused quota of each window to the next window, rounded down. Rolled-over
+    /// quota is spent before the quota of the window, and does not roll over again.
+    /// [Grants](crate::Request::grant) never roll over.
+    ///
+    /// The quota of an idle window rolls over too, while the store remembers the subject: for 12
+    /// windows after its last charge. A subject that the store does not know has no rolled-over
+    /// quota.
+    ///
+    /// The denominator must be at most 1,000.
+    #[must_use]
+    pub fn rollover(self, share: Share) -> Self {
+        Self { rollover: Some(share), ..self }
+    }
+
+    /// Pro-rates the limit of the window that contains `since`, the start of a subscription on the
+    /// clock of the zone. The limit of this window corresponds to the rest of the window after
+    /// `since`. It is rounded down, and at least 1. In earlier windows, the limit is 0.
+    ///
+    /// Each customer has a start of its own: see [`Policy::since`].
+    #[must_use]
+    pub fn since(self, since: DateTime) -> Self {
+        Self { since: Some(since), ..self }
     }
 
     /// Returns the limit.
@@ -174,10 +268,35 @@ impl Quota {
         self.anchor
     }
 
+    /// Returns the part of the unused quota that [`rollover`](Self::rollover) has set.
+    #[must_use]
+    pub const fn rollover_share(&self) -> Option<Share> {
+        self.rollover
+    }
+
+    /// Returns the start of the subscription that [`since`](Self::since) has set.
+    #[must_use]
+    pub const fn start_of_subscription(&self) -> Option<DateTime> {
+        self.since
+    }
+
+    /// Returns `true` for [credits](Self::credits).
+    #[must_use]
+    pub fn is_credits(&self) -> bool {
+        self.unit == Unit::Ever
+    }
+
     /// Returns the date and time from which all windows are counted. For a quota without an anchor,
     /// this is a start of a window in 1970, on the first Monday for weeks from Monday.
     fn origin(&self) -> Result<DateTime, PolicyError> {
         let time = self.at.unwrap_or(Time::midnight());
+        if self.is_credits()
+            && (self.at, self.anchor, self.rollover, self.since) != (None, None, None, None)
+        {
+            let message = "credits have no windows, so they have no `at`, `anchored`, `rollover` or \
+                           `since`";
+            return Err(PolicyError::new(message));
+        }
         match (self.anchor, self.unit, self.first_day) {
             (Some(_), Unit::Day, _) => {
                 Err(about_anchor("a quota per day has no anchor; write `at` and a time of day"))
@@ -224,7 +343,35 @@ pub(super) fn rule(spec: &Quota) -> Result<QuotaRule, PolicyError> {
         return Err(about_anchor(&message));
     }
     let zone = zone(&spec.zone)?;
-    Ok(QuotaRule { limit, calendar: Arc::new(Calendar::new(spec.unit, zone, origin)) })
+    let since = spec.since.map_or(Ok(0), |since| instant(&zone, since))?;
+    let rollover = spec.rollover.map(rollover).transpose()?;
+    let calendar = Arc::new(Calendar::new(spec.unit, zone, origin));
+    Ok(QuotaRule { limit, calendar, rollover, since })
+}
+
+/// Returns the first instant at which the clock of a zone shows a time, in microseconds since 1970.
+fn instant(zone: &TimeZone, time: DateTime) -> Result<u64, PolicyError> {
+    match first_instant(zone, time) {
+        Some(micros) if time.subsec_nanosecond() == 0 => Ok(u64::try_from(micros).unwrap_or(0)),
+        _ => {
+            let message = format!(
+                "a subscription begins at {time}; it must begin at a whole second, in a year before \
+                 9999"
+            );
+            Err(PolicyError::new(message).about(Part::Since))
+        }
+    }
+}
+
+fn rollover(share: Share) -> Result<Rollover, PolicyError> {
+    let (parts, of) = share.fraction();
+    Rollover::new(parts.into(), of.into()).ok_or_else(|| {
+        let message = format!(
+            "the rollover is {share}; it must be above 0, and its denominator at most {}",
+            Rollover::MAX
+        );
+        PolicyError::new(message).about(Part::Rollover)
+    })
 }
 
 fn zone(name: &str) -> Result<TimeZone, PolicyError> {
@@ -281,6 +428,9 @@ fn keyword(weekday: Weekday) -> &'static str {
 /// Prints the quota in the form that the parser reads.
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_credits() {
+            return write!(f, "credits {}", self.limit);
+        }
         write!(f, "quota {}/{}", self.limit, self.unit.keyword())?;
         if let Some(first_day) = self.first_day {
             write!(f, " from {}", keyword(first_day))?;
@@ -289,8 +439,14 @@ impl fmt::Display for Quota {
             write!(f, " anchored {}T{}", anchor.date(), Short(anchor.time()))?;
         }
         write!(f, " in {}", self.zone)?;
-        match self.at {
-            Some(time) => write!(f, " at {}", Short(time)),
+        if let Some(time) = self.at {
+            write!(f, " at {}", Short(time))?;
+        }
+        if let Some(share) = self.rollover {
+            write!(f, " rollover {share}")?;
+        }
+        match self.since {
+            Some(since) => write!(f, " since {}T{}", since.date(), Short(since.time())),
             None => Ok(()),
         }
     }

@@ -60,6 +60,11 @@ impl Share {
             .unwrap_or(whole)
     }
 
+    /// Returns the numerator and the denominator.
+    pub(super) const fn fraction(self) -> (u32, u32) {
+        (self.part, self.of)
+    }
+
     pub(crate) fn rest_of(self, whole: u32) -> u32 {
         let rest = u64::from(whole) * u64::from(self.of - self.part) / u64::from(self.of);
         // The result is at most `whole`, so it fits into 32 bits.

@@ -36,6 +36,7 @@ impl Algorithm {
             Self::TokenBucket(bucket) if bucket.is_gcra() => "gcra",
             Self::TokenBucket(_) => "token-bucket",
             Self::Concurrent(_) => "concurrent",
+            Self::Quota(quota) if quota.is_credits() => "credits",
             Self::Quota(_) => "quota",
         }
     }

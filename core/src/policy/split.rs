@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::Policy;
 use super::error::PolicyError;
 use super::shards::{MAX_SHARDS, Shard, Shards};
 use super::share::{Rate, Share};
 use super::spec::{self, Algorithm};
+use super::{Policy, Rule};
 
 #[derive(Debug, Clone)]
 pub(super) struct Split {
@@ -35,6 +35,11 @@ impl Policy {
         }
         if shards.split() && self.block_duration().is_some() {
             return Err(block_excludes_shards());
+        }
+        if shards.split() && matches!(self.rule(), Rule::Quota(quota) if quota.is_pro_rated()) {
+            let message = "a pro-rated quota cannot be split over shards, because each shard would \
+                           admit at least 1";
+            return Err(PolicyError::new(message));
         }
         let shares = match count {
             1 => [].into(),

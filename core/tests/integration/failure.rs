@@ -254,6 +254,21 @@ fn a_failed_undo_is_not_sent_to_the_fallback_store() {
     });
 }
 
+/// The fallback store forgets its states, so it would lose a grant.
+#[test]
+fn a_failed_grant_is_an_error_and_not_sent_to_the_fallback_store() {
+    crate::run(async {
+        let bench = fall_back();
+        let credits = policy("p: credits 3");
+        let charges = [Charge::new(&credits, "s").cost(5)];
+        let id = CallId::new("invoice 17", HOUR);
+        let grant = Call::new(Operation::Grant { ends_at: None }, &charges).with_id(id);
+        let error = bench.store.decide(grant).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(bench.spare.take_calls().is_empty());
+    });
+}
+
 #[test]
 fn a_failed_change_is_made_in_the_fallback_store() {
     crate::run(async {

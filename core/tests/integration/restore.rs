@@ -40,7 +40,9 @@ impl Row {
             Some(State::TokenBucket(s)) => ("bucket", vec![s.time, s.debt]),
             Some(State::IntervalBucket(s)) => ("interval", vec![s.anchor, s.debt]),
             Some(State::Quota(s)) => {
-                ("quota", vec![s.start, s.earliest_end, s.end, s.count, s.carry])
+                let mut numbers = vec![s.start, s.earliest_end, s.end, s.count, s.carry];
+                numbers.extend(s.top_ups.iter().flat_map(|top_ups| top_ups.to_numbers()));
+                ("quota", numbers)
             }
             Some(other) => unreachable!("{other:?}"),
         };
@@ -74,8 +76,12 @@ impl Row {
             ("interval", &[anchor, debt]) => {
                 Some(State::IntervalBucket(interval_bucket::State::new(anchor, debt)))
             }
-            ("quota", &[start, earliest_end, end, count, carry]) => {
+            ("quota", &[start, earliest_end, end, count, carry, ref top_ups @ ..]) => {
                 let state = quota::State::new(start, end, count).with_drift(earliest_end, carry);
+                let state = match quota::TopUps::from_numbers(top_ups) {
+                    Some(top_ups) => state.with_top_ups(top_ups),
+                    None => state,
+                };
                 Some(State::Quota(Box::new(state)))
             }
             other => unreachable!("{other:?}"),

@@ -133,8 +133,10 @@ fn columns(state: Option<&State>) -> Columns {
         Some(State::TokenBucket(s)) => (Some(s.time), Some(s.debt), None, None),
         Some(State::IntervalBucket(s)) => (Some(s.anchor), Some(s.debt), None, None),
         Some(State::Quota(s)) => {
-            let edges = [s.start, s.earliest_end].map(u64::to_le_bytes).concat();
-            (Some(s.end), Some(s.count), Some(s.carry), Some(edges))
+            let top_ups = s.top_ups.iter().flat_map(|top_ups| top_ups.to_numbers());
+            let numbers = [s.start, s.earliest_end].into_iter().chain(top_ups);
+            let numbers = numbers.flat_map(u64::to_le_bytes).collect();
+            (Some(s.end), Some(s.count), Some(s.carry), Some(numbers))
         }
         Some(State::SlidingLog(s)) => {
             let numbers = s.records().flat_map(|(time, cost)| [time, cost]);
@@ -148,10 +150,15 @@ fn columns(state: Option<&State>) -> Columns {
 
 fn state(rule: &Rule, columns: Columns) -> Option<State> {
     Some(match (rule, columns) {
-        (Rule::Quota(_), (Some(end), Some(count), Some(carry), Some(edges))) => {
-            let [start, earliest_end] = *edges.as_chunks::<8>().0.first_chunk()?;
-            let state = quota::State::new(u64::from_le_bytes(start), end, count);
-            State::Quota(Box::new(state.with_drift(u64::from_le_bytes(earliest_end), carry)))
+        (Rule::Quota(_), (Some(end), Some(count), Some(carry), Some(numbers))) => {
+            let numbers = numbers.as_chunks::<8>().0.iter().copied().map(u64::from_le_bytes);
+            let numbers: Vec<u64> = numbers.collect();
+            let (&[start, earliest_end], top_ups) = numbers.split_first_chunk()?;
+            let state = quota::State::new(start, end, count).with_drift(earliest_end, carry);
+            State::Quota(Box::new(match quota::TopUps::from_numbers(top_ups) {
+                Some(top_ups) => state.with_top_ups(top_ups),
+                None => state,
+            }))
         }
         (_, (.., Some(log))) => {
             let pairs = log.as_chunks::<8>().0.as_chunks::<2>().0;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
-use tidegate_core::{Decision, DegradedAnswer, Policy, PolicyVerdict};
+use tidegate_core::{Decision, DegradedAnswer, MAX_SPAN, Policy, PolicyVerdict};
 
 use super::text::{Text, check, fits, secs_ceil};
 use super::{FieldError, FieldFormat, FieldScope, names};
@@ -354,9 +354,9 @@ impl FieldWriter {
                 _ => text.push(&member(verdict.name())),
             }
             text.push_integer(verdict.remaining());
-            // The time at which a slot becomes free is not known.
-            let is_for_slots = verdict.policy().is_concurrent();
-            if let Some(reset) = reset(verdict, is_denied).filter(|_| !is_for_slots) {
+            // The time at which a slot becomes free is not known, and credits never recover.
+            let has_reset = has_window(verdict.policy());
+            if let Some(reset) = reset(verdict, is_denied).filter(|_| has_reset) {
                 text.push_str(";t=");
                 text.push_integer(reset);
             }
@@ -489,11 +489,16 @@ impl FieldWriter {
             text.push_str(";qu=");
             text.push_string(unit);
         }
-        if !policy.is_concurrent() && policy.window() >= Duration::from_secs(1) {
+        if has_window(policy) && policy.window() >= Duration::from_secs(1) {
             text.push_str(";w=");
             text.push_integer(secs_ceil(policy.window()));
         }
     }
+}
+
+/// Returns `false` for slots and for credits.
+fn has_window(policy: &Policy) -> bool {
+    !policy.is_concurrent() && policy.window() <= MAX_SPAN
 }
 
 /// Returns a key that orders verdicts by tightness. A verdict that refuses is tighter than a

@@ -188,6 +188,16 @@ fn a_refusal_tells_the_wait_of_each_policy_that_refuses_and_never_one_beyond_ret
 }
 
 #[test]
+fn credits_have_no_window_and_grants_can_exceed_the_quota() {
+    let policies = policies(&["prepaid: credits 500"]);
+    let never = Duration::from_secs(1 << 31);
+    let verdict = Verdict::new(Outcome::Allowed, 500).with_remaining(520).with_reset_after(never);
+    let decision = Decision::one(verdict);
+    let expected = [r#"ratelimit-policy: "prepaid";q=500"#, r#"ratelimit: "prepaid";r=520"#];
+    assert_eq!(written(FieldFormat::Ietf11, &policies, &decision), expected);
+}
+
+#[test]
 fn a_refusal_that_no_wait_helps_has_no_retry_after_and_no_reset() {
     let policies = policies(&["daily: fixed-window 5/1d"]);
     let never = Verdict::new(Outcome::Denied, 5).with_remaining(5).with_retry_after(None);

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidegate_core::Operation;
+use tidegate_core::{MEMORY_OF_GRANTS, Operation, Timestamp};
 
 use super::{CallRequest, ChargeRequest};
 
@@ -15,6 +15,8 @@ pub enum Verb {
     Peek,
     /// Charges an amount that was already used, even beyond the limit.
     Charge,
+    /// Adds an amount to what a subject has in addition to its quota or credits.
+    Grant,
     /// Refunds an amount, but not more than the state has charged.
     Refund,
     /// Blocks a subject for a time.
@@ -58,6 +60,15 @@ pub struct CallOptions {
     pub place: Option<u64>,
     /// Whether the server settles the hold when the connection of the client closes.
     pub is_bound: bool,
+    /// The time at which a grant ends. Without it, a grant lasts until it is spent.
+    pub ends_at: Option<Timestamp>,
+}
+
+impl CallOptions {
+    /// Sets the time at which a grant ends, in milliseconds since 1970.
+    pub(super) fn set_ends_at_millis(&mut self, millis: u64) {
+        self.ends_at = Some(Timestamp::from_micros(millis.saturating_mul(1_000)));
+    }
 }
 
 /// An option that is missing in a call, or that the call cannot have.
@@ -86,10 +97,11 @@ pub enum OptionError {
 
 impl Verb {
     /// All verbs, in the order of their declaration.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Acquire,
         Self::Peek,
         Self::Charge,
+        Self::Grant,
         Self::Refund,
         Self::Block,
         Self::Ban,
@@ -109,6 +121,7 @@ impl Verb {
             Self::Acquire => "acquire",
             Self::Peek => "peek",
             Self::Charge => "charge",
+            Self::Grant => "grant",
             Self::Refund => "refund",
             Self::Block => "block",
             Self::Ban => "ban",
@@ -137,7 +150,7 @@ impl Verb {
         charges: impl IntoIterator<Item = (ChargeRequest, Option<u64>)>,
         options: CallOptions,
     ) -> Result<CallRequest, OptionError> {
-        let CallOptions { min, id, span, reason, is_at_least, is_so_far, place, is_bound } =
+        let CallOptions { min, id, span, reason, is_at_least, is_so_far, place, is_bound, ends_at } =
             options;
         let operation = match self {
             Self::Acquire => min.map_or(Operation::Acquire, |min| Operation::AcquireUpTo { min }),
@@ -150,6 +163,7 @@ impl Verb {
             Self::Leave => Operation::Leave { place: place.ok_or(OptionError::Place)? },
             Self::Peek => Operation::Peek,
             Self::Charge => Operation::Charge,
+            Self::Grant => Operation::Grant { ends_at },
             Self::Refund => Operation::Refund,
             Self::Reset => Operation::Reset,
             Self::Block => {
@@ -180,6 +194,10 @@ impl Verb {
         match (self, id, span) {
             (Self::Block, ..) => Ok(request),
             (Self::Ban, ..) => Ok(request.with_reason(reason.ok_or(OptionError::Reason)?)),
+            (Self::Grant, Some(id), span) => {
+                Ok(request.with_id(id, span.unwrap_or(MEMORY_OF_GRANTS)))
+            }
+            (Self::Grant, None, _) => Err(OptionError::Id),
             (_, None, None) if !operation.is_of_hold() => Ok(request),
             (_, None, None) => Err(OptionError::Id),
             (_, None, Some(_)) => Err(OptionError::IdOfTimeToLive),

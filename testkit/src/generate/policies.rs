@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::civil::{Weekday, date, time};
 use tidegate_core::{
-    Algorithm, Block, Concurrent, FixedWindow, Policy, PolicyError, Quota, SlidingCounter,
+    Algorithm, Block, Concurrent, FixedWindow, Policy, PolicyError, Quota, Share, SlidingCounter,
     SlidingLog, TokenBucket,
 };
 
@@ -223,7 +223,7 @@ fn any_size() -> impl Strategy<Value = u64> {
 }
 
 fn variant() -> impl Strategy<Value = (u8, u64)> {
-    (0..3_u8, prop_oneof![1 => Just(0), 2 => 1..7_u64])
+    (0..3_u8, prop_oneof![1 => Just(0), 2 => 1..8_u64])
 }
 
 /// Builds an algorithm of the kind `kind`. The last argument selects the start of a fixed window
@@ -273,7 +273,13 @@ fn quota(limit: u64, start: u8, unit: u64, zone: u64, span: u64) -> Quota {
         0 | 1 => Quota::per_day(limit, zone),
         2 | 3 => Quota::per_month(limit, zone),
         4 => Quota::per_year(limit, zone),
-        _ => Quota::per_week(limit, Weekday::Sunday, zone),
+        5 => Quota::per_week(limit, Weekday::Sunday, zone),
+        _ => return Quota::credits(limit),
+    };
+    let quota = match (span % 5, Share::new(2, 2 + u32::from(start))) {
+        (0 | 1, Ok(share)) => quota.rollover(share),
+        (2, _) => quota.since(date(2026, 9, day.min(30)).at(7, 0, 0, 0)),
+        _ => quota,
     };
     match start {
         1 => quota.at(time(i8::try_from(span % 24).unwrap_or(0), 30, 0, 0)),

@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_core::{Charge, Decision, Operation, Policy, Timestamp};
+use tidegate_core::{Call, CallId, Charge, Decision, Operation, Policy, Timestamp};
 
 use super::Bytes;
 use crate::show;
@@ -143,6 +143,8 @@ pub enum Does {
         beside: i64,
     },
     Reset,
+    /// A grant that ends after this many microseconds, or never.
+    Grant(Option<u64>),
     Block(u64),
     BlockAtLeast(u64),
     Reserve(u64),
@@ -227,6 +229,7 @@ fn does() -> impl Strategy<Value = Does> {
         4 => (0..4_u64).prop_map(Does::AcquireUpTo),
         5 => undo(),
         1 => Just(Does::Reset),
+        4 => grant(),
         1 => block_micros().prop_map(Does::Block),
         1 => block_micros().prop_map(Does::BlockAtLeast),
         5 => (0..30_u64).prop_map(Does::Reserve),
@@ -236,6 +239,12 @@ fn does() -> impl Strategy<Value = Does> {
 
 fn block_micros() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 1..20_u64, Just(60 * 86_400_000_000)]
+}
+
+fn grant() -> impl Strategy<Value = Does> {
+    const DAY: u64 = 86_400_000_000;
+    let span = prop_oneof![4 => 0..15_u64, 2 => 0..40 * DAY, 1 => 0..1_u64 << 52];
+    prop::option::weighted(0.7, span).prop_map(Does::Grant)
 }
 
 fn undo() -> impl Strategy<Value = Does> {
@@ -254,13 +263,27 @@ pub struct Trace<'s> {
     last: Option<Decision>,
     /// The time and the charges of each earlier acquire and reservation.
     takes: Vec<(u64, Vec<Charge<'s>>)>,
+    /// The number of grants so far. Each grant has its own id.
+    grants: usize,
 }
+
+/// The ids of grants: each byte is an id.
+static IDS: [u8; 256] = {
+    let (mut ids, mut byte) = ([0; 256], 0);
+    while byte < 256 {
+        #[expect(clippy::cast_possible_truncation, reason = "the number is below 256")]
+        let id = byte as u8;
+        ids[byte] = id;
+        byte += 1;
+    }
+    ids
+};
 
 impl<'s> Trace<'s> {
     /// Creates a trace of the calls of `scenario`, before its first call.
     #[must_use]
     pub fn new(scenario: &'s Scenario, clock: ClockKind) -> Self {
-        Self { scenario, clock, now: scenario.start, last: None, takes: vec![] }
+        Self { scenario, clock, now: scenario.start, last: None, takes: vec![], grants: 0 }
     }
 
     /// Returns the current time of the trace.
@@ -317,6 +340,18 @@ impl<'s> Trace<'s> {
         (operation, charges)
     }
 
+    /// Returns the call with an operation and charges that [`ask`](Self::ask) has returned. A grant
+    /// gets a new id.
+    pub fn call<'c>(&mut self, operation: Operation, charges: &'c [Charge<'c>]) -> Call<'c> {
+        let call = Call::new(operation, charges);
+        if !matches!(operation, Operation::Grant { .. }) {
+            return call;
+        }
+        let place = self.grants % IDS.len();
+        self.grants += 1;
+        call.with_id(CallId::new(&IDS[place..=place], Duration::from_secs(1)))
+    }
+
     fn operation(&self, step: &Step, charges: &mut Vec<Charge<'s>>) -> Operation {
         let all_reservable = charges.iter().all(|c| c.policy.rule().can_reserve());
         let micros = Duration::from_micros;
@@ -339,6 +374,12 @@ impl<'s> Trace<'s> {
                 Operation::Undo { at: Timestamp::from_micros(at) }
             }
             Does::Reset => Operation::Reset,
+            Does::Grant(_) if !charges.iter().all(|charge| charge.policy.is_quota()) => {
+                Operation::Acquire
+            }
+            Does::Grant(span) => Operation::Grant {
+                ends_at: span.map(|span| self.now().saturating_add(micros(span))),
+            },
             Does::Block(span) => Operation::Block { span: micros(span) },
             Does::BlockAtLeast(span) => Operation::BlockAtLeast { span: micros(span) },
             Does::Reserve(_) | Does::ReserveRetry(_) if !all_reservable => Operation::Acquire,

@@ -9,7 +9,7 @@ use tidegate_core::{Algorithm, Call, Charge, ErrorKind, Operation, Outcome, Poli
 use super::record::Record;
 use super::reply::{Reply, ReplyVerdict};
 use super::rules::{self, Past, Take, rules_of};
-use super::{Key, concurrent};
+use super::{Key, concurrent, quota};
 
 /// The records of the states that a call uses, by key. A key without a state has the record `None`.
 #[derive(Debug, Clone, Default)]
@@ -138,6 +138,22 @@ pub(super) fn execute_valid(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> R
             look(ledger, &charges, now)
         }
         Operation::Leave { .. } => look(ledger, &charges, now),
+        Operation::Grant { ends_at } => {
+            let before = ledger.clone();
+            let has_ended = ends_at.is_some_and(|end| end.as_micros() <= now);
+            for charge in charges.iter().filter(|_| !has_ended) {
+                let record = record_of(ledger, charge);
+                let (past, spec) = (record.past_under(charge, now), charge.policy.algorithm());
+                let Algorithm::Quota(spec) = spec else { continue };
+                let Some(past) = quota::Calendar::new(spec).grant(&past, charge.cost, ends_at, now)
+                else {
+                    *ledger = before;
+                    return Reply::Error(vec![ErrorKind::TooManyGrants]);
+                };
+                keep(ledger, charge, record.with_past(charge, past));
+            }
+            look(ledger, &charges, now)
+        }
         // The oracle does not know this operation, so it accepts no answer.
         _ => Reply::Error(vec![]),
     }
@@ -158,6 +174,18 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
     let mixed_up = |a: &Charge<'_>, b: &Charge<'_>| {
         key_of(a) == key_of(b) && (a.policy != b.policy || a.is_check_only != b.is_check_only)
     };
+    if matches!(operation, Operation::Grant { .. }) {
+        let keys: BTreeSet<Key> = charges.iter().map(key_of).collect();
+        let is_wrong = |charge: &Charge<'_>| {
+            charge.cost == 0
+                || charge.cost > 1 << 52
+                || charge.is_check_only
+                || !matches!(charge.policy.algorithm(), Algorithm::Quota(_))
+        };
+        if keys.len() < charges.len() || charges.iter().any(is_wrong) {
+            mistakes.push(ErrorKind::InvalidCall);
+        }
+    }
     if operation.is_of_hold() {
         let keys: BTreeSet<Key> = charges.iter().map(key_of).collect();
         if keys.len() < charges.len() || charges.iter().any(|charge| charge.cost > 1 << 52) {
@@ -242,6 +270,7 @@ struct Opinion {
     /// The time until the cost fits into the limit, regardless of blocks, or `None` if the cost
     /// never fits.
     wait: Option<u64>,
+    is_above_limit: bool,
 }
 
 fn cost_of(charges: &[Charge<'_>], charge: &Charge<'_>) -> u64 {
@@ -274,7 +303,8 @@ fn opinion(
         Some(wait) if bookable(wait) => Outcome::Allowed,
         _ => Outcome::Denied,
     };
-    Opinion { cost, outcome, wait }
+    let is_above_limit = cost > rules.limit(charge.policy.limit(), now);
+    Opinion { cost, outcome, wait, is_above_limit }
 }
 
 /// Returns `true` if the cost would fit without the open attempts. A denial is then not an offense.
@@ -308,13 +338,13 @@ fn acquire(
                 let past = rules_of(charge).take(&past, opinion.cost, now);
                 record = record.with_past(charge, past);
             }
-            (Outcome::Denied, Some(_)) if opinion.wait.is_some() => {
+            (Outcome::Denied, Some(_)) if !opinion.is_above_limit => {
                 if is_excused(&before, charge, opinion.cost, now) {
                     continue;
                 }
                 record.block = record.block.after_denial(charge.policy, now);
             }
-            (Outcome::Blocked, Some(_)) if opinion.wait.is_some() => {
+            (Outcome::Blocked, Some(_)) if !opinion.is_above_limit => {
                 record.block = record.block.after_refusal(charge.policy, now);
             }
             _ => continue,
@@ -403,7 +433,9 @@ fn undo(
     now: u64,
 ) -> u64 {
     let cost = cost_of(charges, charge);
-    if cost == 0 || cost > charge.policy.limit() || charge.is_check_only {
+    // Only a quota with grants admits a cost above its limit.
+    let max = if charge.policy.is_quota() { rules::MAX_COUNT } else { charge.policy.limit() };
+    if cost == 0 || cost > max || charge.is_check_only {
         return 0; // No store makes a check-only charge, or a charge of 0 or above the limit.
     }
     let record = record_of(before, charge);
@@ -461,7 +493,7 @@ fn report(
         // A state recovers at the time that the policy of its last write determines, even if
         // another policy now reads the state.
         let ends_after = match past {
-            Past::Nothing => 0,
+            Past::Nothing | Past::Quota(_) => u64::MAX,
             _ => record.recovers_at.saturating_sub(now),
         };
         ReplyVerdict {

@@ -20,13 +20,32 @@ const HOUR: u64 = 3_600 * SECOND;
 /// Windows that end 26 hours apart or more are not the same window.
 const MAX_DRIFT: u64 = 26 * HOUR;
 
+/// The end of a grant without an end.
+const FOREVER: u64 = 1 << 52;
+
+/// A subject is remembered for this number of windows of the maximum length.
+const REMEMBERED_WINDOWS: u64 = 12;
+
+/// A grant: the time at which it ends, and its amount.
+type Grant = (u64, u64);
+
 /// A window, the ends that charges have named, and the costs that were charged in the window.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Past {
     start: u64,
     ends: Vec<u64>,
     /// The costs. Each one says whether a charge has already named an end before it.
     costs: Vec<(bool, u64)>,
+    /// The open grants, as they were at the start of the window.
+    grants: Vec<Grant>,
+    /// The quota that was rolled over into the window.
+    rolled: u64,
+    /// The limit that the last call has named. It matters only with grants or a rollover.
+    limit: u64,
+    /// The time until which the subject is remembered, or 0.
+    remembered_until: u64,
+    /// Whether the subject has had grants or rolled-over quota in this window, or is remembered.
+    has_extras: bool,
 }
 
 impl Past {
@@ -44,23 +63,73 @@ impl Past {
         late.map(|(_, cost)| u128::from(*cost)).sum()
     }
 
-    /// Refunds the costs. The part that also counts in the next window is refunded last.
-    fn without(mut self, cost: u64) -> (rules::Past, u64) {
-        let (mut rest, before) = (cost, self.sum());
+    /// Takes away the costs. The part that also counts in the next window is taken last.
+    fn pay(&mut self, amount: u64) {
+        let mut rest = amount;
         self.costs.sort_by_key(|(is_late, _)| *is_late);
         for (_, taken) in &mut self.costs {
             let part = rest.min(*taken);
             (*taken, rest) = (*taken - part, rest - part);
         }
-        let amount = u64::try_from(before - self.sum()).unwrap_or(u64::MAX);
-        match self.sum() {
-            0 => (rules::Past::Nothing, amount),
-            _ => (rules::Past::Quota(self), amount),
+    }
+
+    /// Lets the grants pay that have ended at `now`.
+    fn end_grants(&mut self, now: u64) {
+        self.grants.sort_unstable();
+        while let Some(&(end, amount)) = self.grants.first().filter(|(end, _)| *end <= now) {
+            self.grants.remove(0);
+            self.pay(amount);
+            self.start = self.start.max(end);
         }
+    }
+
+    /// Refunds the costs. The part that also counts in the next window is refunded last.
+    fn without(mut self, cost: u64) -> (rules::Past, u64) {
+        let before = self.sum();
+        self.pay(cost);
+        let amount = u64::try_from(before - self.sum()).unwrap_or(u64::MAX);
+        (self.into_past(), amount)
+    }
+
+    fn into_past(self) -> rules::Past {
+        match self.is_empty() {
+            true => rules::Past::Nothing,
+            false => rules::Past::Quota(self),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sum() == 0 && !self.has_extras
     }
 
     fn sum(&self) -> u128 {
         self.costs.iter().map(|(_, cost)| u128::from(*cost)).sum()
+    }
+
+    /// Returns the sum of the grants and the rolled-over quota.
+    fn extras(&self) -> u128 {
+        let grants = self.grants.iter().map(|(_, amount)| u128::from(*amount));
+        u128::from(self.rolled) + grants.sum::<u128>()
+    }
+
+    /// Returns the unused part of the limit and the unspent grants at the end of the window.
+    ///
+    /// All parts are put in the order of their ends. The costs use them up in this order.
+    fn left(&self) -> (u64, Vec<Grant>) {
+        let end = self.latest_end();
+        let mut parts: Vec<(u64, u8, u64)> =
+            self.grants.iter().map(|&(end, amount)| (end, 0, amount)).collect();
+        parts.extend([(end, 1, self.rolled), (end, 2, self.limit)]);
+        parts.sort_unstable();
+        let mut spent = self.sum();
+        for (_, _, amount) in &mut parts {
+            let part = u64::try_from(spent).unwrap_or(u64::MAX).min(*amount);
+            *amount -= part;
+            spent -= u128::from(part);
+        }
+        let unused = parts.iter().filter(|(_, order, _)| *order == 2).map(|(.., left)| left).sum();
+        let open = parts.iter().filter(|(ends_at, ..)| *ends_at > end);
+        (unused, open.map(|&(end, _, left)| (end, left)).filter(|(_, left)| *left > 0).collect())
     }
 }
 
@@ -95,6 +164,67 @@ impl Calendar {
         Self { limit: quota.limit(), quota: quota.clone(), origin }
     }
 
+    /// Adds a grant. Returns `None` if the state has too many open grants.
+    pub(super) fn grant(
+        &self,
+        past: &rules::Past,
+        amount: u64,
+        ends_at: Option<tidegate_core::Timestamp>,
+        now: u64,
+    ) -> Option<rules::Past> {
+        let ends_at = ends_at.map_or(FOREVER, tidegate_core::Timestamp::as_micros);
+        let mut granted = self.current_or_new(past, now);
+        granted.limit = self.limit_at(now);
+        granted.has_extras = true;
+        if granted.extras() + u128::from(amount) > 1 << 52 {
+            return None;
+        }
+        match granted.grants.iter().position(|(end, _)| *end == ends_at) {
+            Some(place) => granted.grants[place].1 += amount,
+            None if granted.grants.len() == 16 => return None,
+            None => granted.grants.push((ends_at, amount)),
+        }
+        Some(rules::Past::Quota(granted))
+    }
+
+    /// Returns the limit in the window of `now`, which can be pro-rated.
+    fn limit_at(&self, now: u64) -> u64 {
+        let since = self.since();
+        let (start, end) = self.window_at(now);
+        match since {
+            _ if since <= start => self.limit,
+            _ if since >= end => 0,
+            _ => {
+                let (limit, rest) = (u128::from(self.limit), u128::from(end - since));
+                let part = limit * rest / u128::from(end - start);
+                u64::try_from(part).unwrap_or(0).max(1).min(self.limit)
+            }
+        }
+    }
+
+    /// Returns the time from which the limit is pro-rated, or 0.
+    fn since(&self) -> u64 {
+        let Some(since) = self.quota.start_of_subscription() else { return 0 };
+        let time = since.time();
+        let (year, month) = (since.year().into(), since.month().into());
+        let shown = days_since_1970(year, month, since.day().into()) * 86_400
+            + i64::from(time.hour()) * 3_600
+            + i64::from(time.minute()) * 60
+            + i64::from(time.second());
+        u64::try_from(first_instant(self.quota.zone(), shown)).unwrap_or(0) * SECOND
+    }
+
+    /// Returns the maximum length of a window.
+    fn longest(&self) -> u64 {
+        match self.quota.unit() {
+            Unit::Day => 50 * HOUR,
+            Unit::Week => 9 * 24 * HOUR,
+            Unit::Month => 32 * 24 * HOUR,
+            Unit::Year => 367 * 24 * HOUR,
+            _ => FOREVER,
+        }
+    }
+
     /// Returns the seconds that the clock of the zone shows at the start of a window.
     fn shown_at_start(&self, number: i64) -> i64 {
         let origin = self.origin;
@@ -117,6 +247,9 @@ impl Calendar {
 
     /// Returns the start and the end of the window that contains `now`.
     fn window_at(&self, now: u64) -> (u64, u64) {
+        if self.quota.is_credits() {
+            return (0, FOREVER);
+        }
         let days = i64::try_from(now / SECOND).unwrap_or(i64::MAX) / 86_400;
         let origin = self.shown_at_start(0).div_euclid(86_400);
         let (shortest, longest) = match self.quota.unit() {
@@ -154,31 +287,101 @@ impl Calendar {
         };
         let is_same = (end >= past.latest_end() || are_near(end, past.latest_end()))
             && (end <= past.earliest_end() || are_near(end, past.earliest_end()));
+        let mut current = past.clone();
         if is_same {
-            let ends = [&past.ends[..], &[end]].concat();
-            return Some(Past { ends, ..past.clone() });
+            current.ends.push(end);
+        } else if now >= past.latest_end() {
+            current = self.next(past, start, end);
+            current.end_grants(now);
+            current.start = start;
+            current.has_extras =
+                current.rolled > 0 || current.remembered_until > 0 || !current.grants.is_empty();
         }
-        if now < past.latest_end() {
-            return Some(past.clone());
+        current.end_grants(now);
+        (!current.is_empty()).then_some(current)
+    }
+
+    /// Returns the past at the start of a window that begins after the window of `past`.
+    fn next(&self, past: &Past, start: u64, end: u64) -> Past {
+        let last_end = past.latest_end();
+        let drift = start.saturating_sub(last_end);
+        let is_next = drift < MAX_DRIFT && 2 * drift < end - start;
+        let (unused, grants) = past.left();
+        let mut ended = past.clone();
+        ended.end_grants(last_end);
+        let carry = if is_next { u64::try_from(ended.carry()).unwrap_or(u64::MAX) } else { 0 };
+        let mut next = Past { start, ends: vec![end], grants, ..Past::default() };
+        if carry > 0 {
+            next.costs.push((false, carry));
         }
-        let carry = u64::try_from(past.carry()).unwrap_or(u64::MAX);
-        let is_next = start <= past.latest_end() || are_near(start, past.latest_end());
-        (is_next && carry > 0).then(|| Past { start, ends: vec![end], costs: vec![(false, carry)] })
+        if past.has_extras {
+            next.limit = past.limit;
+        }
+        if start < past.remembered_until {
+            next.remembered_until = past.remembered_until;
+            let unused = if is_next { unused } else { self.limit_at(start) };
+            let share = self.quota.rollover_share().map_or(0, |share| share.apply(unused));
+            let room = (1 << 52) - next.extras();
+            next.rolled = u128::from(share).min(room).try_into().unwrap_or(0);
+        }
+        next
+    }
+
+    fn current_or_new(&self, past: &rules::Past, now: u64) -> Past {
+        self.current(past, now).unwrap_or_else(|| {
+            let (start, end) = self.window_at(now);
+            Past { start, ends: vec![end], ..Past::default() }
+        })
     }
 }
 
 impl Rules for Calendar {
     fn fits(&self, past: &rules::Past, cost: u64, now: u64) -> bool {
-        let sum = self.current(past, now).map_or(0, |past| past.sum());
-        sum + u128::from(cost) <= u128::from(self.limit)
+        let current = self.current(past, now).unwrap_or_default();
+        let total = current.sum() + u128::from(cost);
+        total <= u128::from(MAX_COUNT).min(u128::from(self.limit_at(now)) + current.extras())
+    }
+
+    fn limit(&self, _: u64, now: u64) -> u64 {
+        self.limit_at(now)
+    }
+
+    fn most(&self, past: &rules::Past, _: u64, now: u64) -> u64 {
+        let current = self.current(past, now).unwrap_or_default();
+        let most = u128::from(self.limit_at(now)) + current.extras();
+        u64::try_from(most).unwrap_or(u64::MAX)
+    }
+
+    /// Tries each end of a window, because only there more can fit.
+    fn wait(&self, past: &rules::Past, _: u64, cost: u64, now: u64) -> Option<u64> {
+        let mut time = now;
+        for window in 0..10 {
+            if self.fits(past, cost, time) {
+                return Some(time - now);
+            }
+            if self.quota.is_credits() {
+                return None;
+            }
+            let current = self.current(past, time);
+            time = current.map_or_else(|| self.window_at(time).1, |past| past.latest_end());
+            if window > 4 && time < self.since() {
+                // Nothing is admitted before the subscription begins.
+                time = self.window_at(self.since()).0;
+            }
+        }
+        None
     }
 
     fn take(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
-        let mut past = self.current(past, now).unwrap_or_else(|| {
-            let (start, end) = self.window_at(now);
-            Past { start, ends: vec![end], costs: vec![] }
-        });
+        let mut past = self.current_or_new(past, now);
         past.costs.push((now >= past.earliest_end(), cost));
+        let rolls_over = self.quota.rollover_share().is_some();
+        if rolls_over || past.has_extras {
+            past.has_extras = true;
+            past.limit = self.limit_at(now);
+            let until = past.latest_end() + REMEMBERED_WINDOWS * self.longest();
+            past.remembered_until = if rolls_over { until } else { 0 };
+        }
         rules::Past::Quota(past)
     }
 
@@ -202,27 +405,31 @@ impl Rules for Calendar {
         let rules::Past::Quota(past) = past else {
             return None;
         };
+        let mut past = past.clone();
+        past.end_grants(now);
         let end = past.latest_end();
         let is_in_window = past.start <= take.at && take.at < end && now < end;
-        is_in_window.then(|| past.clone().without(cost))
+        (is_in_window && past.sum() > 0).then(|| past.without(cost))
     }
 
     fn resets_at(&self, past: &rules::Past, now: u64) -> u64 {
-        self.current(past, now).map_or(now, |past| past.latest_end())
+        let current = self.current(past, now).filter(|past| past.sum() > 0);
+        let is_pro_rated = self.since() > self.window_at(now).0;
+        let full_at = if is_pro_rated { self.window_at(self.since().max(now)).1 } else { now };
+        current.map_or(now, |past| past.latest_end()).max(full_at)
     }
 
     fn recovers_at(&self, past: &rules::Past) -> u64 {
         let rules::Past::Quota(past) = past else {
             return 0;
         };
-        let longest = match self.quota.unit() {
-            Unit::Day => 50 * HOUR,
-            Unit::Week => 9 * 24 * HOUR,
-            Unit::Month => 32 * 24 * HOUR,
-            _ => 367 * 24 * HOUR,
+        let next = if past.carry() > 0 { self.longest() + MAX_DRIFT } else { 0 };
+        let last = past.grants.iter().map(|(end, _)| *end).max().unwrap_or(0);
+        let remembered = match past.remembered_until {
+            0 => 0,
+            until => until + self.longest() + MAX_DRIFT,
         };
-        let next = if past.carry() > 0 { longest + MAX_DRIFT } else { 0 };
-        past.latest_end() + MAX_DRIFT + next
+        (past.latest_end() + MAX_DRIFT + next).max(last).max(remembered)
     }
 }
 

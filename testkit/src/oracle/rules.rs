@@ -59,6 +59,26 @@ pub(super) trait Rules: fmt::Debug {
     /// part of the charge counts any more.
     fn undo(&self, past: &Past, cost: u64, take: Take, now: u64) -> Option<(Past, u64)>;
 
+    /// Returns the limit at `now`, which is lower than `limit`, the limit of the policy, in the
+    /// pro-rated window of a quota.
+    fn limit(&self, limit: u64, _now: u64) -> u64 {
+        limit
+    }
+
+    /// Returns the largest cost that possibly fits at `now`.
+    fn most(&self, _past: &Past, limit: u64, _now: u64) -> u64 {
+        limit
+    }
+
+    /// Returns the shortest wait after which `cost` fits. Returns `None` if `cost` never fits.
+    fn wait(&self, past: &Past, limit: u64, cost: u64, now: u64) -> Option<u64> {
+        if cost > limit {
+            return None; // the cost exceeds the limit
+        }
+        let latest = self.recovers_at(past).max(now);
+        Some(first(now, latest, |time| self.fits(past, cost, time)) - now)
+    }
+
     /// Returns the first time at which the charges in `past` have no effect on decisions any more.
     fn recovers_at(&self, past: &Past) -> u64;
 
@@ -100,19 +120,15 @@ pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
 
 /// Returns the largest cost that fits into `limit`, or 0 if a cost of 1 does not fit.
 pub(super) fn remaining(rules: &dyn Rules, past: &Past, limit: u64, now: u64) -> u64 {
-    // The search finds the smallest cost that does not fit, which is from 1 to `limit + 1`.
-    first(1, limit.saturating_add(1), |cost| cost > limit || !rules.fits(past, cost, now)) - 1
+    let most = rules.most(past, limit, now);
+    // The search finds the smallest cost that does not fit, which is from 1 to `most + 1`.
+    first(1, most.saturating_add(1), |cost| cost > most || !rules.fits(past, cost, now)) - 1
 }
 
 /// Returns the shortest wait after which `cost` fits into `limit`. Returns `None` if `cost` never
-/// fits, because it exceeds `limit`.
+/// fits.
 pub(super) fn wait(rules: &dyn Rules, past: &Past, limit: u64, cost: u64, now: u64) -> Option<u64> {
-    if cost > limit {
-        return None;
-    }
-    let latest = rules.recovers_at(past).max(now);
-    let wait = first(now, latest, |time| rules.fits(past, cost, time)) - now;
-    Some(wait.min(MAX_WAIT))
+    rules.wait(past, limit, cost, now).map(|wait| wait.min(MAX_WAIT))
 }
 
 /// Returns the first number in `from..=to` for which a condition is true. The condition must be

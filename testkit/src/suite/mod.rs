@@ -85,6 +85,7 @@
 //! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
 //! | blocks that grow or restart | the ten properties in `blocks`, and every trace |
 //! | policies that count failures | the four properties in `attempts`, and `lapses_are_decided_as_by_the_oracle` |
+//! | grants, rolled-over quota, pro-rated quota, credits | the ten properties in `grants`, and every trace of a quota |
 //! | charge, acquire up to and check-only charges | the nine properties in `parts`, and every trace |
 //! | a hold is settled once, and refunds at most its unspent part | the properties in `holds` and `hold_scenarios`; skipped if the store supports no ids |
 //! | a call with an id is executed once | the properties that begin with `an_id_`; skipped if the store supports no ids |
@@ -104,6 +105,7 @@ mod erased;
 mod expiry;
 mod failure;
 pub(crate) mod fixture;
+mod grants;
 mod harness;
 mod hold_scenarios;
 mod holds;
@@ -240,6 +242,16 @@ macro_rules! __each_property {
             attempts::a_lapsed_attempt_is_a_failure,
             attempts::an_attempt_that_is_open_at_a_reset_counts_if_it_fails,
             attempts::a_locked_account_charges_no_address,
+            grants::a_grant_is_made_once_per_id,
+            grants::what_ends_first_is_spent_first,
+            grants::a_refund_returns_what_was_spent_last,
+            grants::a_hold_over_the_end_of_a_grant_refunds_nothing,
+            grants::a_state_has_at_most_sixteen_grants,
+            grants::a_grant_that_is_not_valid_is_an_error,
+            grants::unused_quota_rolls_over_once,
+            grants::a_wait_counts_on_what_will_roll_over,
+            grants::the_first_window_is_pro_rated,
+            grants::credits_last_until_they_are_spent,
             operations::b53_b54_a_changed_limit_keeps_what_was_used,
             operations::b60_another_window_or_algorithm_has_a_state_of_its_own,
             operations::b61_policies_without_a_name_share_states_only_if_equal,

@@ -3,9 +3,9 @@
 --- Inputs:
 ---   value, kind     the value of the key and the kind of the value (see lib/value.lua)
 ---   cost            the cost of the charge
----   op              ACQUIRE, PEEK, REFUND or UNDO
+---   op              ACQUIRE, PEEK, REFUND or UNDO, or GRANT for a quota
 ---   max_wait        the maximum wait of an acquire; for an undo, the original cost of the charge
----   taken_at        for an undo, the time of the charge that the undo undoes
+---   taken_at        for an undo, the time of the charge that the undo undoes; for a grant, its end
 ---   p1 to p4        the numbers of the policy
 ---   key, is_list    only for a log: the key, and whether the value is a list
 ---   max_records     only for a charge beyond the limit to a log: the maximum number of records
@@ -13,8 +13,7 @@
 --- Outputs:
 ---   admits          whether the cost is admitted; `nil` if the value is foreign
 ---   a, b, c         three numbers of the state, which depend on the rule
----   d               the time at which the state ends, or 0 if it follows from a, b and c; for a
----                   quota, the earliest end of its window
+---   d               the time at which the state ends, or 0 if it follows from a, b and c
 ---   after           the value to write, `nil` for no write, or `false` if the state becomes empty
 ---   expires_at      the time until which the value must live
 ---   plan            only for a log that is a list: the elements to remove and to add

@@ -12,7 +12,7 @@ local function decode(value, is_list)
   local kind, size, blocked_until, offenses = value:byte() or FOREIGN, #value, 0, nil
   --- @when general
   local forgotten_at = MODULUS
-  if kind >= NONE + OFFENSES_FLAG and kind <= DRIFT + OFFENSES_FLAG
+  if kind >= NONE + OFFENSES_FLAG and kind <= TOPPED_UP + OFFENSES_FLAG
     and size > OFFENSES_SIZE + BLOCK_SIZE then
     kind, size = kind - OFFENSES_FLAG + BLOCK_FLAG, size - OFFENSES_SIZE
     local level
@@ -21,7 +21,7 @@ local function decode(value, is_list)
     offenses = value:sub(size + 1)
   end
   --- @end
-  if kind >= NONE + BLOCK_FLAG and kind <= DRIFT + BLOCK_FLAG and size > BLOCK_SIZE then
+  if kind >= NONE + BLOCK_FLAG and kind <= TOPPED_UP + BLOCK_FLAG and size > BLOCK_SIZE then
     kind, size = kind - BLOCK_FLAG, size - BLOCK_SIZE
     blocked_until = parse('<I7', value, size + 1)
     --- @when general
@@ -40,6 +40,9 @@ local function decode(value, is_list)
       or size == INTERVAL_SIZE and kind == INTERVAL
       or size == CALENDAR_SIZE and kind == CALENDAR
       or size == DRIFT_SIZE and kind == DRIFT
+      or kind == TOPPED_UP and size >= TOPPED_UP_SIZE
+        and size <= TOPPED_UP_SIZE + MAX_GRANTS * GRANT_SIZE
+        and size == TOPPED_UP_SIZE + parse('<I7', value, TOPPED_UP_SIZE - 6) * GRANT_SIZE
       --- @when lapse
       or size == SLOTS_SIZE and kind == SLOTS
       --- @end

@@ -223,7 +223,8 @@ impl<'e> Health<'e> {
             ErrorKind::UnknownHold
             | ErrorKind::AlreadySettled
             | ErrorKind::HoldLapsed
-            | ErrorKind::TooManyHolds => Self::Alive,
+            | ErrorKind::TooManyHolds
+            | ErrorKind::TooManyGrants => Self::Alive,
             // `Misconfigured` is an answer of the server, so the store is alive. If this error
             // opened the circuit, callers would get `CircuitOpen` instead, and a fallback would
             // hide the wrong settings.

@@ -233,9 +233,13 @@ fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict)
         // If a cost of 1 is denied, nothing remains until the denial ends.
         (Outcome::Denied, _) if cost <= 1 => verdict.valid_for(),
         // A remaining amount equal to the limit cannot grow, because the subject has no usage.
-        _ if verdict.remaining() == verdict.limit() => u64::MAX,
+        _ if verdict.remaining() == verdict.limit() && !charge.policy.is_quota() => u64::MAX,
         // In a window, the remaining amount grows only at the end of the window.
-        (_, Rule::FixedWindow(_) | Rule::Quota(_)) => verdict.reset_micros(),
+        (_, Rule::FixedWindow(_)) => verdict.reset_micros(),
+        // More quota can roll over into the next window.
+        (_, Rule::Quota(quota)) if quota.rollover().is_some() => 0,
+        (_, Rule::Quota(_)) if verdict.reset_micros() == 0 => u64::MAX, // no usage
+        (_, Rule::Quota(_)) => verdict.reset_micros(),
         _ => 0,
     }
 }

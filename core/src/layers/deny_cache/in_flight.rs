@@ -84,6 +84,7 @@ fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
         (Operation::Peek, _) => Effect::None,
         (Operation::Refund | Operation::Undo { .. } | Operation::Charge, _) => Effect::Changed,
         (Operation::Reset | Operation::Block { .. }, _) => Effect::Changed,
+        (Operation::Grant { .. }, _) => Effect::Changed,
         (Operation::BlockAtLeast { .. }, _) => Effect::Changed,
         (Operation::Settle | Operation::SettleSoFar, _) => Effect::Changed,
         (Operation::Extend | Operation::Leave { .. }, _) => Effect::None,

@@ -140,11 +140,14 @@ impl<'a> FallbackCall<'a> {
     }
 
     /// Returns the charges for the fallback store. Returns no charges for an undo, because only the
-    /// inner store has made the charge that the call undoes, and none for a place in a queue of the
-    /// inner store.
+    /// inner store has made the charge that the call undoes, none for a place in a queue of the
+    /// inner store, and none for a grant, because the fallback store would lose the grant.
     pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 2]> {
         let operation = holds::with_own_place(self.call.operation);
-        if matches!(operation, Operation::Undo { .. } | Operation::Leave { place: 0 }) {
+        if matches!(
+            operation,
+            Operation::Undo { .. } | Operation::Leave { place: 0 } | Operation::Grant { .. }
+        ) {
             return SmallVec::new();
         }
         let pairs = self.call.charges.iter().zip(&self.fallbacks);

@@ -45,6 +45,7 @@ impl Barrier {
             Operation::AcquireUpTo { .. } | Operation::HoldUpTo { .. } => Self::UnlessEnough,
             Operation::Reserve { .. } => Self::UnlessEnough,
             Operation::Refund | Operation::Undo { .. } | Operation::Reset => Self::Always,
+            Operation::Grant { .. } => Self::Always,
             Operation::Block { .. } | Operation::BlockAtLeast { .. } => Self::Always,
         }
     }

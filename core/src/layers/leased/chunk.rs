@@ -143,7 +143,9 @@ impl Chunk {
 
 impl Part {
     fn verdict(&self, policy: &Policy, now: u64) -> Verdict {
-        let remaining = self.remaining.saturating_add(self.unspent).min(self.limit);
+        // With grants, the remaining amount can exceed the limit.
+        let max = self.limit.max(self.remaining);
+        let remaining = self.remaining.saturating_add(self.unspent).min(max);
         let reset = self.resets_at.saturating_sub(now);
         Verdict::from_micros(Outcome::Allowed, self.limit, remaining, Wait::ZERO, reset)
             .with_shadow_of(policy)

@@ -217,7 +217,7 @@ mod tests {
             ErrorKind::WaitTooLong => true,
             ErrorKind::Misconfigured | ErrorKind::IdReused => true,
             ErrorKind::UnknownHold | ErrorKind::AlreadySettled | ErrorKind::HoldLapsed => true,
-            ErrorKind::TooManyHolds => true,
+            ErrorKind::TooManyHolds | ErrorKind::TooManyGrants => true,
         }));
         assert!(DegradedAnswer::ALL.iter().all(|answer| match answer {
             DegradedAnswer::FailedOpen | DegradedAnswer::FailedClosed => true,

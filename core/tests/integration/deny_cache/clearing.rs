@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Call, Charge, Decision, ErrorKind, Operation, Policy, Store, Timestamp};
+use tidegate_core::{
+    Call, CallId, Charge, Decision, ErrorKind, Operation, Policy, Store, Timestamp,
+};
 use tidegate_testkit::faults::{Fault, Faults};
 
 use super::common::{Bench, Source, policy, poll, ready};
@@ -41,6 +43,28 @@ fn b45_every_operation_that_may_change_a_state_clears_its_cached_refusals() {
         let is_allowed = matches!(change, Operation::Refund | Operation::Reset);
         assert_eq!(decision.is_allowed(), is_allowed, "{change:?}");
     }
+}
+
+/// A grant through the cache clears the denial. A grant of another process cannot clear it, so the
+/// denial ends after two seconds.
+#[test]
+fn b45_a_grant_clears_the_cached_refusals_of_its_subject() {
+    let quota = policy("p: quota 1/day in UTC");
+    let charge = [Charge::new(&quota, "s")];
+    let grant = Call::new(Operation::Grant { ends_at: None }, &charge)
+        .with_id(CallId::new("invoice 17", HOUR));
+    let bench = Bench::new();
+    refused(&bench, &quota);
+    let _ = ready(bench.store.decide(grant)).unwrap();
+    assert!(bench.acquire_by(Source::Store, &charge).is_allowed());
+
+    let bench = Bench::new();
+    refused(&bench, &quota);
+    let _ = ready(bench.store.inner().decide(grant)).unwrap();
+    bench.clock.advance(Duration::from_micros(1_999_999));
+    assert!(bench.acquire_by(Source::Cache, &charge).is_denied());
+    bench.clock.advance(Duration::from_micros(1));
+    assert!(bench.acquire_by(Source::Store, &charge).is_allowed());
 }
 
 #[test]

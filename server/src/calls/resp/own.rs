@@ -29,6 +29,7 @@ fn options_of(verb: Verb) -> &'static [&'static str] {
         }
         Verb::Peek => &["AND", "TENANT", "COST", "CHECK"],
         Verb::Charge | Verb::Refund => &["AND", "TENANT", "COST", "ID", "EX", "PX"],
+        Verb::Grant => &["AND", "TENANT", "COST", "ID", "EX", "PX", "UNTIL"],
         Verb::Block => &["AND", "TENANT", "EX", "PX", "ATLEAST"],
         Verb::Settle => &["AND", "TENANT", "COST", "CHECK", "ID", "SOFAR"],
         Verb::Cancel => &["AND", "TENANT", "COST", "CHECK", "ID"],
@@ -113,6 +114,11 @@ fn read_options<'a>(
             "TENANT" => {
                 part.charge.tenant = value.clone();
                 !std::mem::replace(&mut part.has_tenant, true)
+            }
+            "UNTIL" => {
+                let is_new = options.ends_at.is_none();
+                options.set_ends_at_millis(number(option, value, 0)?);
+                is_new
             }
             "MIN" => options.min.replace(number(option, value, 1)?).is_none(),
             "PLACE" => options.place.replace(number(option, value, 0)?).is_none(),

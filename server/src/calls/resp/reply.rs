@@ -64,6 +64,7 @@ impl Reply {
             ErrorKind::AlreadySettled => "ALREADYSETTLED",
             ErrorKind::HoldLapsed => "HOLDLAPSED",
             ErrorKind::TooManyHolds => "TOOMANYHOLDS",
+            ErrorKind::TooManyGrants => "TOOMANYGRANTS",
             ErrorKind::InvalidCall | ErrorKind::Unsupported => {
                 return Self::Error(format!("ERR {error:#}"));
             }

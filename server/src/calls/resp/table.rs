@@ -57,12 +57,13 @@ const fn spec(name: &'static str, kind: Kind, arity: i64, summary: &'static str)
 }
 
 /// The table of commands. Frequent commands are first, because the search is linear.
-pub(super) static COMMANDS: [Spec; 31] = [
+pub(super) static COMMANDS: [Spec; 32] = [
     spec("cl.throttle", Kind::Throttle(Style::RedisCell), -5, "Limits a key, as redis-cell does"),
     spec("throttle", Kind::Throttle(Style::Throttlecrab), -5, "Limits a key, as throttlecrab does"),
     spec("tg.acquire", Kind::Own(Verb::Acquire), -3, "Charges all policies or none"),
     spec("tg.peek", Kind::Own(Verb::Peek), -3, "Decides as TG.ACQUIRE would, and charges nothing"),
     spec("tg.charge", Kind::Own(Verb::Charge), -3, "Charges an amount that was already used"),
+    spec("tg.grant", Kind::Own(Verb::Grant), -5, "Adds to the quota or the credits of a key"),
     spec("tg.refund", Kind::Own(Verb::Refund), -3, "Refunds at most the amount that is charged"),
     spec("tg.block", Kind::Own(Verb::Block), -5, "Refuses a key for a time"),
     spec("tg.ban", Kind::Own(Verb::Ban), -7, "Bans a key for a time, with a reason"),

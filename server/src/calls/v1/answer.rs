@@ -145,9 +145,8 @@ pub(super) fn failed(error: &Error) -> Response {
     let status = match error.kind() {
         ErrorKind::InvalidCall | ErrorKind::Unsupported => StatusCode::BAD_REQUEST,
         ErrorKind::UnknownHold => StatusCode::NOT_FOUND,
-        ErrorKind::IdReused | ErrorKind::AlreadySettled | ErrorKind::TooManyHolds => {
-            StatusCode::CONFLICT
-        }
+        ErrorKind::IdReused | ErrorKind::AlreadySettled => StatusCode::CONFLICT,
+        ErrorKind::TooManyHolds | ErrorKind::TooManyGrants => StatusCode::CONFLICT,
         ErrorKind::HoldLapsed => StatusCode::GONE,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };

@@ -20,6 +20,7 @@ pub(super) enum Field {
     AtLeast,
     SoFar,
     Place,
+    EndsAtMs,
 }
 
 /// The fields that a charge can have with every verb. [`charge_fields`] adds the fields that depend
@@ -47,6 +48,7 @@ impl Field {
             Self::AtLeast => "at_least",
             Self::SoFar => "so_far",
             Self::Place => "place",
+            Self::EndsAtMs => "ends_at_ms",
         }
     }
 }
@@ -56,7 +58,7 @@ pub(super) fn charge_fields(verb: Verb) -> impl Iterator<Item = Field> {
     let more: &[Field] = match verb {
         Verb::Acquire | Verb::Peek | Verb::Hold => &[Field::Cost, Field::Check],
         Verb::Settle | Verb::Cancel | Verb::Extend | Verb::Leave => &[Field::Cost, Field::Check],
-        Verb::Charge | Verb::Refund => &[Field::Cost],
+        Verb::Charge | Verb::Refund | Verb::Grant => &[Field::Cost],
         Verb::Block | Verb::Ban | Verb::Unban | Verb::Reset => &[],
     };
     CHARGE.iter().chain(more).copied()
@@ -70,6 +72,7 @@ pub(super) fn call_fields(verb: Verb) -> impl Iterator<Item = Field> {
         Verb::Leave => &[Field::Place],
         Verb::Peek | Verb::Unban | Verb::Reset => &[],
         Verb::Charge | Verb::Refund | Verb::Extend => &[Field::Id, Field::TtlMs],
+        Verb::Grant => &[Field::Id, Field::TtlMs, Field::EndsAtMs],
         Verb::Block => &[Field::BlockMs, Field::AtLeast],
         Verb::Ban => &[Field::BanMs, Field::Reason],
         Verb::Settle => &[Field::Id, Field::SoFar],

@@ -81,6 +81,7 @@ pub(super) fn read(verb: Verb, body: &[u8], calls: &Calls) -> Result<Request, No
             Field::AtLeast => options.is_at_least = boolean(&name, value)?,
             Field::SoFar => options.is_so_far = boolean(&name, value)?,
             Field::Place => options.place = Some(number(&name, value, 0)?),
+            Field::EndsAtMs => options.set_ends_at_millis(number(&name, value, 0)?),
             _ => {
                 single.set(field, &name, value)?;
                 first_of_charge.get_or_insert(name);

@@ -143,6 +143,40 @@ async fn a_hold_is_settled_at_what_was_used() {
 }
 
 #[tokio::test]
+async fn a_grant_tops_up_credits_once_per_id() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let credits = "prepaid: credits 5";
+    let grant = ["TG.GRANT", "alice", credits, "COST", "20", "ID", "invoice 17"];
+    for _ in 0..2 {
+        assert_eq!(call(client, &grant).await, "[1 0 [allowed 5 25 0 0 0]]");
+    }
+    let other = ["TG.GRANT", "alice", credits, "COST", "21", "ID", "invoice 17"];
+    assert!(call(client, &other).await.starts_with("-IDREUSED "));
+    let acquire = ["TG.ACQUIRE", "alice", credits, "COST", "25"];
+    assert!(call(client, &acquire).await.starts_with("[1 0 [allowed 5 0 0 "));
+    assert!(call(client, &acquire).await.starts_with("[0 -1 [denied 5 0 -1 "));
+    let ended = ["TG.GRANT", "alice", credits, "ID", "ended", "UNTIL", "1"];
+    assert!(call(client, &ended).await.starts_with("[1 0 [allowed 5 0 0 "));
+    for n in 0..16 {
+        let (id, until) = (n.to_string(), (4_000_000_000_000_u64 + n).to_string());
+        let open = ["TG.GRANT", "alice", credits, "ID", &id, "UNTIL", &until];
+        assert!(call(client, &open).await.starts_with("[1 0 "));
+    }
+    let more = ["TG.GRANT", "alice", credits, "ID", "more"];
+    assert!(call(client, &more).await.starts_with("-TOOMANYGRANTS "));
+    for (arguments, error) in [
+        (&["TG.GRANT", "alice", credits, "COST", "1"][..], "ID is missing"),
+        (&["TG.GRANT", "alice", "gcra 1/s", "ID", "a"], "is not a quota"),
+        (&["TG.GRANT", "alice", credits, "COST", "0", "ID", "a"], "it must be from 1"),
+        (&["TG.GRANT", "alice", credits, "ID", "a", "UNTIL", "1", "UNTIL", "1"], "given twice"),
+    ] {
+        let answer = call(client, arguments).await;
+        assert!(answer.starts_with("-ERR ") && answer.contains(error), "{arguments:?}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_hold_takes_slots_and_its_end_frees_them() {
     let server = Server::start().await;
     let client = &mut server.client().await;

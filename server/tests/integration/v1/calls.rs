@@ -38,6 +38,30 @@ async fn a_call_says_what_remains_and_when_to_come_again() {
 }
 
 #[tokio::test]
+async fn a_grant_tops_up_a_quota_once_per_id_and_until_its_end() {
+    let server = Server::start().await;
+    let quota = "plan: quota 5/day in UTC";
+    let grant = |id: &str, more: Value| {
+        let mut body = json!({"policy": quota, "subject": "alice", "id": id});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    for _ in 0..2 {
+        let (status, answer) = server.ask("grant", grant("a", json!({"cost": 20}))).await;
+        assert_eq!((status, &answer["remaining"], &answer["limit"]), (200, &json!(25), &json!(5)));
+    }
+    let ended = grant("b", json!({"cost": 7, "ends_at_ms": 1}));
+    assert_eq!(server.ask("grant", ended).await.1["remaining"], 25);
+    let acquire = json!({"policy": quota, "subject": "alice", "cost": 25});
+    assert_eq!(server.ask("acquire", acquire.clone()).await.1["remaining"], 0);
+    assert_eq!(server.ask("acquire", acquire).await.1["retry_after_ms"], Value::Null);
+    let (status, answer) = server.ask("grant", grant("a", json!({"cost": 21}))).await;
+    assert_eq!((status, &answer["error"]), (409, &json!("id-reused")));
+    let (status, answer) = server.ask("grant", json!({"policy": quota, "subject": "a"})).await;
+    assert_eq!((status, &answer["message"]), (400, &json!("id is missing")));
+}
+
+#[tokio::test]
 async fn a_ban_has_a_reason_and_an_unban_forgets_the_offenses() {
     let server = Server::start().await;
     let policy = "login: fixed-window 1/1d anchored block 1m x4 up to 1d forget 7d";

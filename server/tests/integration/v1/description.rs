@@ -96,11 +96,12 @@ async fn the_examples_are_answered_as_they_say() {
 
 fn sample(field: &str) -> Value {
     match field {
-        "policy" => json!("gcra 1/s"),
+        // A grant needs a quota, and the other calls need any policy.
+        "policy" => json!("quota 1/day in UTC"),
         "subject_base64" | "tenant_base64" => json!("/w=="),
-        "cost" | "min" | "ttl_ms" | "block_ms" | "place" => json!(1),
+        "cost" | "min" | "ttl_ms" | "block_ms" | "place" | "ends_at_ms" => json!(1),
         "check" | "at_least" | "so_far" => json!(false),
-        "charges" => json!([{"policy": "gcra 1/s", "subject": "a"}]),
+        "charges" => json!([{"policy": "quota 1/day in UTC", "subject": "a"}]),
         _ => json!("x"),
     }
 }
