@@ -99,6 +99,7 @@ async fn a_state_takes_what_is_planned_for_it_within_a_tenth() {
         ("api: gcra 10/1h burst 20", 3),
         ("api: token-bucket 10/1h burst 20 by-interval", 3),
         ("api: quota 100/month in UTC", 3),
+        ("api: quota 100/month in UTC rollover 1/2", 3),
         ("api: sliding-log 1/1h", 1),
         ("api: sliding-log 10/1h", 10),
         ("api: sliding-log 100/1h", 100),

@@ -116,7 +116,7 @@ impl Policy {
     /// // April 20, 2026
     /// let clock = ManualClock::new(Timestamp::from_micros(1_776_643_200_000_000));
     /// let plan = "plan: quota 1000/month in UTC".parse()?;
-    /// let limiter = Limiter::new(MemoryStore::builder().clock(clock).build()?, [plan])?;
+    /// let limiter = Limiter::new(MemoryStore::builder().clock(clock).build(), [plan])?;
     ///
     /// // The subscription began when a third of the month was left.
     /// let plan = limiter.policy("plan")?.since(date(2026, 4, 21).at(0, 0, 0, 0))?;

@@ -26,7 +26,7 @@ async fn what_clients_send_first_is_answered() {
             "-ERR unknown subcommand or wrong number of arguments for 'KILL' of CLIENT",
         ),
         ("CONFIG GET save", "[]"),
-        ("COMMAND COUNT", "31"),
+        ("COMMAND COUNT", "32"),
         ("COMMAND INFO ping nothing", "[[ping -1 [loading stale fast] 0 0 0] nil]"),
         ("COMMAND DOCS quit", "[quit [summary Ends the connection since 0.1.0 group connection]]"),
         (
