@@ -22,18 +22,24 @@ pub(crate) fn compare(short: bool) -> Vec<Row> {
         false => Options { rounds: 9, calls: 10_000, subjects: 120, check: false },
     };
     let results = block_on(measure(&options)).map_err(|error| error.to_string());
-    let ratio = |name| -> Outcome<Thousandths> {
+    let ratio = |name, other| -> Outcome<Thousandths> {
         let results = results.as_ref().map_err(Clone::clone)?;
-        cpu_ratio(results, (id(name), MANY), (id(Name::Floor), MANY))
+        cpu_ratio(results, (id(name), MANY), (id(other), MANY))
     };
     let row = |what, name| {
         let load = format!("one charge in Lua, {what}: Redis CPU / `TIME`, `GET`, `SET KEEPTTL`");
-        Row::at_most(load, "×", 1_200, ratio(name))
+        Row::at_most(load, "×", 1_200, ratio(name, Name::Floor))
+    };
+    let quota = |what, name, max| {
+        let load = format!("one charge in Lua, {what}: Redis CPU / fixed window");
+        Row::at_most(load, "×", max, ratio(name, Name::FixedWindow))
     };
     vec![
         row("token bucket", Name::TokenBucket),
         row("fixed window", Name::FixedWindow),
         row("sliding counter", Name::SlidingCounter),
+        quota("quota", Name::Quota, 1_150),
+        quota("quota with top-ups", Name::RollingQuota, 2_500),
     ]
 }
 
@@ -43,7 +49,14 @@ fn id(name: Name) -> Id {
 
 async fn measure(options: &Options) -> Outcome<Results> {
     let server = Server::start().await?;
-    let names = [Name::Floor, Name::TokenBucket, Name::FixedWindow, Name::SlidingCounter];
+    let names = [
+        Name::Floor,
+        Name::TokenBucket,
+        Name::FixedWindow,
+        Name::SlidingCounter,
+        Name::Quota,
+        Name::RollingQuota,
+    ];
     let singles = contenders::singles(&server, options)?.into_iter().filter_map(Arc::into_inner);
     let mut singles: Vec<_> =
         singles.filter(|contender| names.map(id).contains(&contender.id)).collect();

@@ -36,6 +36,10 @@ pub(crate) fn singles(server: &Server, options: &Options) -> Outcome<Vec<Arc<Con
     contenders.peer(Name::ReturnOne, Answers::Allowed, Peer::return_one(), Warmup::Nothing)?;
     contenders.peer(Name::Floor, Answers::Allowed, Peer::floor(), Warmup::Nothing)?;
     for answers in [Answers::Allowed, Answers::Denied] {
+        for (name, more) in [(Name::Quota, ""), (Name::RollingQuota, " rollover 1/2")] {
+            let rule = format!("{}{more}", quota(answers));
+            contenders.ours(name, answers, &rule, Warmup::Nothing)?;
+        }
         contenders.counters(answers)?;
         contenders.buckets(answers)?;
         contenders.logs(answers, 100, (Name::Log100, Name::SortedSet100))?;
@@ -68,6 +72,13 @@ fn fixed_window(answers: Answers) -> &'static str {
     match answers {
         Answers::Allowed => "fixed-window 1000000/24h",
         Answers::Denied => "fixed-window 1/24h",
+    }
+}
+
+fn quota(answers: Answers) -> &'static str {
+    match answers {
+        Answers::Allowed => "quota 1000000/month in UTC",
+        Answers::Denied => "quota 1/month in UTC",
     }
 }
 
