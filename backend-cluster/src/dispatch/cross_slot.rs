@@ -112,13 +112,14 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
     let (places, charges): (Vec<usize>, Vec<Charge<'_>>) = all
         .filter(|(_, (charge, verdict))| {
             // If a denial has no wait, the cost of the charge is above the limit. Such a charge
-            // does not cause a block.
+            // does not cause a block. But a denial by credits has no wait at any cost.
             let writes_block = |block: &Block| match verdict.outcome() {
                 Outcome::Denied => true,
                 Outcome::Blocked => block.restarts(),
                 _ => false,
             };
-            charge.policy.block().is_some_and(writes_block) && verdict.retry_after().is_some()
+            let can_be_offense = verdict.retry_after().is_some() || charge.policy.is_quota();
+            charge.policy.block().is_some_and(writes_block) && can_be_offense
         })
         .map(|(place, (charge, _))| (place, charge))
         .unzip();
