@@ -53,11 +53,11 @@ async fn what_clients_send_first_is_answered() {
     let replication = ask(client, "INFO replication").await;
     assert!(replication.starts_with("# Replication\r\nrole:master"), "{replication}");
     assert!(ask(client, "COMMAND").await.starts_with("[[cl.throttle -5 [write fast] 1 1 1] "));
-    // `COMMAND INFO` and `COMMAND DOCS` accept at most 31 names, so that a short command cannot
+    // `COMMAND INFO` and `COMMAND DOCS` accept at most 32 names, so that a short command cannot
     // cause a very long reply.
-    let most = ask(client, &format!("COMMAND INFO{}", " ping".repeat(31))).await;
+    let most = ask(client, &format!("COMMAND INFO{}", " ping".repeat(32))).await;
     assert!(most.starts_with("[[ping "), "{most}");
-    let more = ask(client, &format!("COMMAND DOCS{}", " ping".repeat(32))).await;
+    let more = ask(client, &format!("COMMAND DOCS{}", " ping".repeat(33))).await;
     assert!(more.starts_with("-ERR unknown subcommand or wrong number of arguments"), "{more}");
 }
 
