@@ -21,7 +21,7 @@ fn a_short_comparison_measures_each_row_and_judges_none() {
     let report = report_of(&["compare", "--short"]);
     let rows: Vec<Vec<_>> =
         report.lines().skip(2).map(|line| line.split(" | ").collect()).collect();
-    assert_eq!(rows.len(), 18, "{report}");
+    assert_eq!(rows.len(), 20, "{report}");
     for row in rows {
         let [load, measured, wanted, verdict] = row[..] else { panic!("{row:?} in {report}") };
         assert!(wanted.starts_with(['≤', '≥']), "{report}");
