@@ -39,7 +39,7 @@ pub(crate) fn compare(short: bool) -> Vec<Row> {
         row("fixed window", Name::FixedWindow),
         row("sliding counter", Name::SlidingCounter),
         quota("quota", Name::Quota, 1_150),
-        quota("quota with top-ups", Name::RollingQuota, 2_500),
+        quota("quota with rollover or grants", Name::RollingQuota, 2_500),
     ]
 }
 
