@@ -57,10 +57,7 @@ async_operations! {
     /// * [`ErrorKind::InvalidCall`](crate::ErrorKind::InvalidCall) if the policy is not a quota and
     ///   has no credits, or if the amount is 0
     grant(request, amount: u64, id: &str) -> Receipt {
-        let grants = grants_of(request.charges()?, amount);
-        let operation = Operation::Grant { ends_at: None };
-        let call = Call::new(operation, &grants).with_id(CallId::new(id, MEMORY_OF_GRANTS));
-        request.limiter.store().decide(call).await.map(Receipt::new)
+        make_grant(request.limiter.store(), request.charges()?, amount, id, None).await
     }
 
     /// Adds `amount` like [`grant`](Self::grant). The grant ends at `ends_at` by the clock of the
@@ -87,13 +84,19 @@ async_operations! {
     ///
     /// Returns the errors of [`grant`](Self::grant).
     grant_until(request, amount: u64, id: &str, ends_at: Timestamp) -> Receipt {
-        let grants = grants_of(request.charges()?, amount);
-        let operation = Operation::Grant { ends_at: Some(ends_at) };
-        let call = Call::new(operation, &grants).with_id(CallId::new(id, MEMORY_OF_GRANTS));
-        request.limiter.store().decide(call).await.map(Receipt::new)
+        make_grant(request.limiter.store(), request.charges()?, amount, id, Some(ends_at)).await
     }
 }
 
-fn grants_of<'c>(charges: Charges<'c>, amount: u64) -> Vec<Charge<'c>> {
-    charges.iter().map(|charge| charge.cost(amount)).collect()
+async fn make_grant(
+    store: &impl Store,
+    charges: Charges<'_>,
+    amount: u64,
+    id: &str,
+    ends_at: Option<Timestamp>,
+) -> Result<Receipt, Error> {
+    let grants: Vec<Charge<'_>> = charges.iter().map(|charge| charge.cost(amount)).collect();
+    let id = CallId::new(id, MEMORY_OF_GRANTS);
+    let call = Call::new(Operation::Grant { ends_at }, &grants).with_id(id);
+    store.decide(call).await.map(Receipt::new)
 }

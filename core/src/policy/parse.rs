@@ -269,8 +269,8 @@ impl<'t> Parser<'t> {
 
     fn option(&mut self, algorithm: Algorithm, word: &Word<'t>) -> Result<Algorithm, PolicyError> {
         Ok(match (algorithm, word.text) {
-            (algorithm @ Algorithm::Quota(_), _) if algorithm.keyword() == "credits" => {
-                return Err(self.unknown_option(&algorithm, word));
+            (Algorithm::Quota(spec), _) if spec.is_credits() => {
+                return Err(self.unknown_option(&Algorithm::Quota(spec), word));
             }
             (Algorithm::FixedWindow(spec), "phased") if spec.start == Start::Aligned => {
                 spec.phased().into()

@@ -246,10 +246,10 @@ impl QuotaRule {
             state.earliest_end = state.earliest_end.min(window.end);
             state.end = state.end.max(window.end);
         } else if now >= state.end {
+            let next = self.next(state, window).end_grants(now);
             // No grant that has ended has paid for a charge in the new window.
-            state = self.next(state, window).end_grants(now);
-            state.top_ups = state.top_ups.filter(|top_ups| !top_ups.is_empty());
-            state.start = window.start;
+            let top_ups = next.top_ups.filter(|top_ups| !top_ups.is_empty());
+            return State { start: window.start, top_ups, ..next }.unless_empty();
         }
         state.end_grants(now).unless_empty()
     }
@@ -342,15 +342,7 @@ impl Algorithm for QuotaRule {
     }
 
     fn wait(&self, state: Option<&Box<State>>, cost: u64, now: u64) -> Wait {
-        let state = state.map(|state| &**state);
-        // Usually the cost is admitted in the current window.
-        let current = self.at(state, now);
-        let charged = current.as_ref().map_or(0, |state| state.count);
-        let extra = current.as_ref().map_or(0, State::sum_of_top_ups);
-        if charged.saturating_add(cost) <= with_top_ups(self.limit_at(now), extra) {
-            return Wait::ZERO;
-        }
-        match self.admits_at(cost, state, now) {
+        match self.admits_at(cost, state.map(|state| &**state), now) {
             Some(then) => Wait::between(now, then),
             None => Wait::NEVER,
         }
