@@ -381,3 +381,26 @@ fn a_caller_can_query_only_the_cache() {
     assert_eq!(cached_denial(Operation::Acquire), None);
     assert_eq!((stats.hits(), stats.misses()), (2, 2));
 }
+
+/// At the end of an idle window, more quota can roll over. A cached denial by another policy must
+/// not outlive this end if the remaining amounts are exact.
+#[test]
+fn an_exact_denial_ends_before_quota_rolls_over() {
+    /// September 22, 2026.
+    const MIDNIGHT: u64 = 1_790_035_200_000_000;
+    const DAY: u64 = 86_400_000_000;
+    let (window, quota) =
+        (policy("w: fixed-window 1/1h anchored"), policy("q: quota 10/day in UTC rollover 1/2"));
+    let bench = Bench::with(DenyCache::new().only_exact(), vec![]);
+    let both = [Charge::new(&window, "s"), Charge::new(&quota, "s")];
+    bench.set(MIDNIGHT);
+    assert!(bench.acquire(&quota, 10).is_allowed());
+    bench.set(MIDNIGHT + 2 * DAY - 1_000_000);
+    assert!(bench.acquire(&window, 1).is_allowed());
+    for (time, remaining) in [(MIDNIGHT + 2 * DAY - 1_000_000, 10), (MIDNIGHT + 2 * DAY, 15)] {
+        bench.set(time);
+        let denied = bench.decide(Operation::Acquire, &both);
+        assert!(denied.is_denied());
+        assert_eq!(denied.verdicts()[1].remaining(), remaining);
+    }
+}

@@ -334,3 +334,22 @@ fn a_batch_of_leased_calls_is_answered_immediately() {
         assert!(answers[0].as_ref().unwrap().is_allowed());
     });
 }
+
+/// With a grant, a subject can have more than the limit left, also according to a chunk.
+#[test]
+fn a_chunk_reports_more_than_the_limit_after_a_grant() {
+    let quota = policy("p: quota 10/year in UTC");
+    crate::run(async {
+        let server = Server::new();
+        let (store, _) = node(&server, eager(), Quality::GOOD);
+        let charges = [Charge::new(&quota, "s").cost(100_000)];
+        let id = CallId::new("invoice 17", Duration::from_secs(3_600));
+        let grant = Call::new(Operation::Grant { ends_at: None }, &charges).with_id(id);
+        assert!(store.decide(grant).await.unwrap().is_allowed());
+        load(&store, &quota, 2_000, Duration::from_millis(50)).await;
+        let local = store.stats().local();
+        let decision = ask(&store, Operation::Acquire, &quota, 1).await;
+        assert_eq!(store.stats().local(), local + 1, "a chunk has admitted the request");
+        assert!(decision.verdicts()[0].remaining() > 90_000, "{decision:?}");
+    });
+}
