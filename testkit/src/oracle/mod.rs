@@ -171,11 +171,18 @@ impl Oracle {
         Ok(())
     }
 
-    fn futures(&mut self, call: &Call<'_>, now: u64) -> Vec<Future> {
+    /// Takes into account that the clock of the store has shown `now`, for example during a call
+    /// that the store does not support. The store is allowed to drop recovered states then.
+    pub(crate) fn pass(&mut self, now: Timestamp) {
+        let now = now.as_micros();
         self.lapse(now);
         for pasts in self.keys.values_mut() {
             forget(pasts, now);
         }
+    }
+
+    fn futures(&mut self, call: &Call<'_>, now: u64) -> Vec<Future> {
+        self.pass(Timestamp::from_micros(now));
         let hold = holds::key_of(call).and_then(|key| self.holds.get(&key));
         let is_known = hold.is_some_and(|hold| !hold.is_expired(now));
         // A repeated hold is only extended, so its place does not count.
