@@ -1,16 +1,16 @@
 //! The command line.
 
 use std::env::{self, VarError};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
 #[cfg(feature = "redis")]
 use crate::redis_commands;
-use tidegate::replay::{Backend, LeaseSpan, Leasing, Pace, Settling, Slots, without_login};
+use tidegate::replay::{Backend, Grants, LeaseSpan, Leasing, Pace, Settling, Slots, without_login};
 use tidegate::suggest::Share;
-use tidegate::trace::{self, By, Cost, Format, Order, Pattern, TimeUnit};
+use tidegate::trace::{self, By, Cost, Format, Input, Order, Pattern, TimeUnit};
 use tidegate_core::{Lists, Policy};
 
 /// The environment variable with the password of the store.
@@ -123,7 +123,18 @@ pub(crate) struct Replay {
     /// File of a list that allows and denies subjects, for all policies. Each line has `allow` or
     /// `deny`, and an address, a prefix, or `subject` and a subject.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["late_cost", "duration", "leased", "suggest"])]
-    lists: Option<PathBuf>,
+    pub(crate) lists: Option<PathBuf>,
+
+    /// File of grants to quotas and credits, such as payments. It has the fields `time`, `subject`
+    /// and `amount`, in any format that a log can have. A subject must be written as in the log.
+    /// --time-unit also applies to this file. On a server, the ids of the grants expire about an
+    /// hour after the replay.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["late_cost", "duration", "leased", "suggest"])]
+    pub(crate) grants: Option<PathBuf>,
+
+    /// Time after which each grant ends. Without this option, a grant lasts until it is spent.
+    #[arg(long, value_name = "SPAN", requires = "grants", value_parser = span)]
+    grants_last: Option<Duration>,
 
     /// Also replay on several nodes that share one store and admit busy subjects from leases
     /// (`.leased(..)`). The report shows the requests that the nodes deny too early, and the number
@@ -245,6 +256,8 @@ Policies:
   token-bucket 10/1s [burst 100] [by-interval]
   gcra 10/1s [burst 100]
   concurrent 10 lease 30s (with --duration)
+  quota 1000/month in Europe/Amsterdam [rollover 1/2]
+  credits 500 (with --grants)
 Each policy can begin with a name (`login: sliding-log 5/15m`). It can end with `block 15m`, which blocks a subject for \
 that long after a refusal, and with `shards 8 [by-subject | whole]`, which spreads the policy over that many slots of a \
 cluster. Times are written as 250ms, 90s, 1m, 1h30m or 7d.";
@@ -326,6 +339,19 @@ impl Replay {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("{}: the file cannot be read: {error}", path.display()))?;
         text.parse().map(Some).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Reads the file of the grants.
+    pub(crate) fn grants(&self) -> Result<Option<Grants>, String> {
+        let Some(path) = &self.grants else { return Ok(None) };
+        if !self.policy.iter().any(Policy::is_quota) {
+            return Err("--grants needs a quota or credits, such as `credits 500`".to_owned());
+        }
+        let stdin = Path::new("-");
+        if path == stdin && self.files.iter().any(|file| file == stdin) {
+            return Err("--grants - and the log cannot both be standard input".to_owned());
+        }
+        Grants::read(Input::from_arg(path), self.time_unit, self.grants_last).map(Some)
     }
 
     /// Returns the backend in which the replay stores its states.

@@ -59,6 +59,7 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let policies = args.policies().map_err(Failure::Usage)?;
     let backend = args.backend().map_err(Failure::Usage)?;
     let lists = args.lists().map_err(Failure::Usage)?;
+    let grants = args.grants().map_err(Failure::Usage)?;
     outputs::check(args).map_err(Failure::Usage)?;
     let options = trace::Options {
         by: args.subject(),
@@ -82,7 +83,7 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     });
     let replay = replay.map_err(|error| Failure::Usage(format!("{error:#}")))?;
     let replay = replay.listed(lists.as_ref()).settling(args.settling()).slots(args.slots());
-    let mut replay = replay.leased(args.leasing());
+    let mut replay = replay.leased(args.leasing()).granting(grants);
     let mut inputs: Vec<Input> = args.files.iter().map(|path| Input::from_arg(path)).collect();
     if let Some(stop) = &stop {
         replay = replay.until(stop);

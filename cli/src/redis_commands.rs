@@ -91,6 +91,11 @@ pub(crate) struct Plan {
     /// hold of all policies. Default: as many holders as there are slots.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     holders: Option<u64>,
+
+    /// Number of open grants of a subject, for quotas and credits. The plan does not include the ids
+    /// of grants, which a store remembers for 400 days.
+    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=16))]
+    grants: u8,
 }
 
 const PLANS: &str = "\
@@ -100,6 +105,7 @@ Examples:
 --policy 'second: token-bucket 10/1s' --policy 'day: sliding-counter 10000/1d'
   tidegate plan --subjects 5M --rate 20k/s --policy 'login: sliding-log 100/1h' --log-records 4
   tidegate plan --subjects 20k --rate 500/s --policy 'streams: concurrent 10 lease 30s' --holders 2
+  tidegate plan --subjects 2M --rate 9k/s --policy 'plan: quota 1000/month in UTC' --grants 3
   tidegate plan --subjects 1M --rate 1M/s --policy 'ingest: fixed-window 1000000/1m' --coalesced --local 90";
 
 impl Plan {
@@ -113,6 +119,10 @@ impl Plan {
     }
 
     fn check(&self) -> Result<(), Failure> {
+        if self.grants > 0 && !self.policy.iter().any(Policy::is_quota) {
+            let message = "--grants needs a quota or credits, such as `credits 500`";
+            return Err(Failure::Usage(message.to_owned()));
+        }
         let has_slots = self.policy.iter().any(Policy::is_concurrent);
         let message = match (has_slots, self.holders) {
             (false, Some(_)) => {
@@ -145,6 +155,7 @@ impl Plan {
             },
             log_records: self.log_records,
             holders: self.holders,
+            grants: self.grants.into(),
         }
     }
 }

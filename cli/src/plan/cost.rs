@@ -23,15 +23,22 @@ pub const fn renewal(is_alone: bool) -> u64 {
 ///
 /// A refused call takes 50 to 100 percent of the CPU time of an admitted call.
 ///
+/// For quotas, the result is the CPU time of a fixed window, times the ratio that
+/// `docs/benchmarks.md` states for a quota and for a rollover. The ratio of a quota with two grants,
+/// 2.26, was measured in the same way.
+///
 /// For slots, the result is the CPU time of a hold and its settlement, as the benchmark `slots`
 /// measured it. `is_alone` says whether the call has no other policies.
 #[must_use]
-pub fn decision(policy: &Policy, is_alone: bool) -> u64 {
+pub fn decision(policy: &Policy, is_alone: bool, grants: u64) -> u64 {
     match policy.rule() {
         Rule::FixedWindow(_) => 1_278,
         Rule::SlidingCounter(_) => 1_373,
         Rule::IntervalBucket(_) => 1_422,
         Rule::TokenBucket(_) => 1_443,
+        Rule::Quota(_) if grants > 0 => 2_888,
+        Rule::Quota(quota) if quota.rollover().is_some() => 2_147,
+        Rule::Quota(_) => 1_457,
         Rule::Concurrent(_) if is_alone => 2_400,
         Rule::Concurrent(_) => 5_800,
         Rule::SlidingLog(_) if policy.rule().max_records() <= 100 => 1_781,

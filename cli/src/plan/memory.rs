@@ -50,6 +50,8 @@ pub struct Entries {
     pub log_records: Option<u64>,
     /// The number of open holds on a state with holds, or `None` if the state has no holds.
     pub holds: Option<u64>,
+    /// The number of open grants to a quota or credits.
+    pub grants: u64,
 }
 
 /// The parts of a key.
@@ -162,8 +164,11 @@ fn value(policy: &Policy, entries: Entries) -> u64 {
     let numbers = |count: u64| 1 + 7 * count;
     let state = match policy.rule() {
         Rule::FixedWindow(_) | Rule::Concurrent(_) => numbers(2),
-        // The value of a quota that rolls over also has the number of grants.
-        Rule::Quota(quota) if quota.rollover().is_some() => numbers(9),
+        // The value of a quota that rolls over or has grants also has the number of grants, and
+        // two integers for each grant.
+        Rule::Quota(quota) if quota.rollover().is_some() || entries.grants > 0 => {
+            numbers(9 + 2 * entries.grants)
+        }
         Rule::SlidingCounter(_) | Rule::Quota(_) => numbers(3),
         Rule::TokenBucket(_) => numbers(5),
         Rule::SlidingLog(_) => {

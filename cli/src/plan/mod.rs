@@ -58,6 +58,8 @@ pub struct Wanted {
     /// The number of holders of a subject at one time, for policies of slots. If it is `None`, all
     /// slots are in use.
     pub holders: Option<u64>,
+    /// The number of open grants of a subject, for quotas and credits.
+    pub grants: u64,
 }
 
 /// The needs of one policy.
@@ -145,6 +147,7 @@ impl Plan {
             let entries = Entries {
                 log_records: wanted.log_records,
                 holds: has_holds.then(|| holders(&wanted)),
+                grants: wanted.grants,
             };
             let bytes = memory::state_bytes(policy, names, entries, in_cluster);
             let epoch =
@@ -156,7 +159,7 @@ impl Plan {
                 busy: memory::busy_log(policy, names, entries, in_cluster),
                 epoch,
                 memory: u128::from(total) * states(policy, &wanted),
-                cost: cost::decision(policy, wanted.policies.len() == 1),
+                cost: cost::decision(policy, wanted.policies.len() == 1, wanted.grants),
                 lives: lives(policy),
             }
         };

@@ -8,6 +8,7 @@ mod backend;
 mod days;
 mod decisions;
 mod error;
+mod grants;
 mod leased;
 mod policy_run;
 #[cfg_attr(not(feature = "redis"), path = "no_server.rs")]
@@ -24,6 +25,7 @@ use std::time::Duration;
 pub use backend::{Backend, without_login};
 pub use decisions::Decisions;
 pub use error::Error;
+pub use grants::Grants;
 pub use leased::{LeaseSpan, Leasing};
 pub use policy_run::PolicyRun;
 pub use settling::{Pace, Settling};
@@ -56,6 +58,9 @@ pub struct Replay<P> {
     /// The subjects whose states the replay must delete, or `None` for a replay in memory, whose
     /// states need no deletion.
     touched: Option<TouchedSubjects>,
+    grants: Option<Grants>,
+    /// The number of grants that were made.
+    granted: usize,
     suggest: Option<(Suggest, Meters)>,
     settling: Option<Settling>,
     slots: Option<Slots>,
@@ -96,6 +101,8 @@ impl<P: FnMut(Progress)> Replay<P> {
             runs,
             stores,
             touched,
+            grants: None,
+            granted: 0,
             suggest,
             settling: None,
             slots: None,
@@ -124,6 +131,13 @@ impl<P: FnMut(Progress)> Replay<P> {
         self
     }
 
+    /// Returns this replay with grants, if there are any. Each grant tops up the quotas and credits
+    /// of its subject, before the first request that has the time of the grant or a later time.
+    #[must_use]
+    pub fn granting(self, grants: Option<Grants>) -> Self {
+        Self { grants, ..self }
+    }
+
     /// Returns this replay with the settings of late costs, if there are any. The late costs are
     /// settled when requests end. This part of the replay is always in memory, and takes 24 bytes
     /// per record.
@@ -148,6 +162,20 @@ impl<P: FnMut(Progress)> Replay<P> {
             self.runs.iter_mut().for_each(|run| run.lease(leasing.clone()));
         }
         Self { leasing, ..self }
+    }
+
+    /// Makes the grants up to the time of a record.
+    fn make_grants(&mut self, time: u64) -> Result<(), Error> {
+        let Some(grants) = &self.grants else { return Ok(()) };
+        while let Some(grant) = grants.get(self.granted).filter(|grant| grant.time <= time) {
+            if self.stop.is_asked() {
+                return Err(Error::Stopped);
+            }
+            self.granted += 1;
+            self.may_have_written = true;
+            self.runs.iter_mut().try_for_each(|run| run.grant(grant))?;
+        }
+        Ok(())
     }
 
     /// Decides a record in all runs concurrently, so that the replay waits for the server only once
@@ -188,7 +216,9 @@ impl<P: FnMut(Progress)> Replay<P> {
         let Some(touched) = self.touched.as_ref().filter(|_| self.may_have_written) else {
             return Ok(());
         };
-        self.runs.iter().try_for_each(|run| run.clean_up(touched))
+        let granted = self.grants.iter().flat_map(Grants::subjects);
+        let subjects: Vec<&[u8]> = touched.subjects().chain(granted).collect();
+        self.runs.iter().try_for_each(|run| run.clean_up(&subjects))
     }
 
     /// Returns the prefix of all keys that the replay writes on a server.
@@ -282,6 +312,7 @@ impl<P: FnMut(Progress)> Sink for Replay<P> {
     fn record(&mut self, record: Record, subjects: &Subjects) -> Result<(), Error> {
         let subject = subjects.get(record.subject).unwrap_or_default();
         self.cost = self.cost.saturating_add(record.cost);
+        self.make_grants(record.time)?;
         match &mut self.touched {
             None => self.runs.iter_mut().try_for_each(|run| run.decide(record, subject))?,
             Some(touched) => {
@@ -303,6 +334,7 @@ impl<P: FnMut(Progress)> Sink for Replay<P> {
 
     fn restart(&mut self) {
         self.cost = 0;
+        self.granted = 0;
         self.runs.iter_mut().for_each(PolicyRun::restart);
         if let Some((_, meters)) = &mut self.suggest {
             meters.clear();

@@ -1,16 +1,23 @@
+use std::time::Duration;
+
+use super::grants::Grant;
 use super::leased::{Leased, Leasing};
 use super::stores::Stores;
 use super::tally::{Tally, would_admit};
-use super::touched_subjects::TouchedSubjects;
 use super::{Decisions, Error};
 use crate::report::{LeasedRun, PolicyReport};
 use crate::trace::{Record, Subjects};
 use tidegate_core::{
-    Answer, Call, Charge, Decision, ManualClock, Operation, Policy, Store, Timestamp,
+    Answer, Call, CallId, Charge, Decision, ErrorKind, ManualClock, Operation, Policy, Store,
+    Timestamp,
 };
 
 /// The number of states that are deleted in one call.
 const BATCH: usize = 64;
+
+/// The time for which a store remembers the id of a grant. It only needs to be longer than the time
+/// in which a store repeats a call.
+const MEMORY_OF_GRANTS: Duration = Duration::from_secs(60);
 
 /// One policy with its own store. It decides each record at the time of the record.
 #[derive(Debug)]
@@ -76,6 +83,24 @@ impl PolicyRun {
         self.store.decide(Call::acquire(charge))
     }
 
+    /// Makes a grant at its time, if the policy is a quota or has credits.
+    pub(super) fn grant(&mut self, grant: Grant<'_>) -> Result<(), Error> {
+        if !self.policy.is_quota() {
+            return Ok(());
+        }
+        self.clock.set(Timestamp::from_micros(grant.time));
+        let charge = [Charge::new(&self.policy, grant.subject).cost(grant.amount)];
+        let (operation, id) =
+            (Operation::Grant { ends_at: grant.ends_at }, grant.number.to_be_bytes());
+        let call = Call::new(operation, &charge).with_id(CallId::new(&id, MEMORY_OF_GRANTS));
+        match self.stores.wait(self.store.decide(call)) {
+            Ok(_) => self.tally.count_grant(Some(grant.amount)),
+            Err(error) if error.kind() == ErrorKind::TooManyGrants => self.tally.count_grant(None),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
     /// Counts the decision about a record.
     #[inline]
     pub(super) fn count(
@@ -111,9 +136,9 @@ impl PolicyRun {
         }
     }
 
-    /// Deletes the states of all subjects in `touched`.
-    pub(super) fn clean_up(&self, touched: &TouchedSubjects) -> Result<(), Error> {
-        let charges: Vec<_> = touched.subjects().map(|s| [Charge::new(&self.policy, s)]).collect();
+    /// Deletes the states of all subjects.
+    pub(super) fn clean_up(&self, subjects: &[&[u8]]) -> Result<(), Error> {
+        let charges: Vec<_> = subjects.iter().map(|s| [Charge::new(&self.policy, s)]).collect();
         let resets: Vec<_> = charges.iter().map(|c| Call::new(Operation::Reset, c)).collect();
         for store in std::iter::once(&self.store).chain(&self.stale) {
             for batch in resets.chunks(BATCH) {

@@ -9,6 +9,11 @@ use tidegate_core::{Answer, Clock, Error, ErrorKind, ManualClock, PolicyLists, S
 use tidegate_memory::{MemoryStore, WhenFull};
 
 use super::backend::Backend;
+use super::grants::MAX_GRANTS;
+
+/// The maximum number of ids of grants. It is four times the maximum number of grants, because a
+/// store refuses an id if its shard of the ids is full.
+const MAX_IDS: usize = 4 * MAX_GRANTS;
 
 /// Opens stores on one backend, and waits for their answers.
 #[derive(Debug, Clone)]
@@ -33,7 +38,7 @@ impl Stores {
         let number = self.opened.get();
         self.opened.set(number + 1);
         match &self.backend {
-            Backend::Memory => Ok(Box::new(memory(clock, 0).listed(self.lists.clone()))),
+            Backend::Memory => Ok(Box::new(memory(clock, MAX_IDS).listed(self.lists.clone()))),
             Backend::Server(server) => {
                 let store = server.open(&format!("{}{number}", self.prefix), clock)?;
                 Ok(Box::new(store.listed(self.lists.clone())))

@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use super::days::Days;
 use super::timeline::Timeline;
-use crate::report::{Offender, PolicyReport, escape};
+use crate::report::{GrantsReport, Offender, PolicyReport, escape};
 use crate::trace::{Record, Subjects};
-use tidegate_core::{Decision, Policy};
+use tidegate_core::{Algorithm, Decision, Policy};
 
 /// The maximum number of listed offenders.
 const OFFENDERS: usize = 20;
@@ -21,6 +21,10 @@ pub(super) struct Tally {
     by_subject: Vec<Counts>,
     timeline: Timeline,
     days: Option<Days>,
+    grants: GrantsReport,
+    /// The limit of credits, or `None` for other policies. A later grant can admit any cost up to
+    /// this limit, although a denial has no wait.
+    credits: Option<u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -31,7 +35,12 @@ struct Counts {
 
 impl Tally {
     pub(super) fn new(policy: &Policy) -> Self {
-        Self { days: Days::new(policy), ..Self::default() }
+        let is_credits = match policy.algorithm() {
+            Algorithm::Quota(quota) => quota.is_credits(),
+            _ => false,
+        };
+        let credits = is_credits.then(|| policy.limit());
+        Self { days: Days::new(policy), credits, ..Self::default() }
     }
 
     pub(super) fn count(&mut self, record: Record, decision: &Decision) {
@@ -51,12 +60,25 @@ impl Tally {
             self.cost_denied = self.cost_denied.saturating_add(record.cost);
             match decision.verdicts().first().and_then(|verdict| verdict.retry_after()) {
                 Some(wait) => self.max_wait = self.max_wait.max(Some(wait)),
+                None if self.credits.is_some_and(|credits| record.cost <= credits) => {}
                 None => self.never += 1,
             }
         }
         self.timeline.count(record.time, admitted);
         if let Some(days) = &mut self.days {
             days.count(record.time, admitted);
+        }
+    }
+
+    /// Counts a grant. `made` is its amount, or `None` if the store refused it.
+    pub(super) fn count_grant(&mut self, made: Option<u64>) {
+        let GrantsReport { amount, made: count, refused } = &mut self.grants;
+        match made {
+            Some(granted) => {
+                *count += 1;
+                *amount = amount.saturating_add(granted);
+            }
+            None => *refused += 1,
         }
     }
 
@@ -87,6 +109,7 @@ impl Tally {
             max_wait: self.max_wait.map(micros),
             offenders: denied.into_iter().take(OFFENDERS).map(offender).collect(),
             timeline: self.timeline.report(),
+            grants: (self.grants != GrantsReport::default()).then_some(self.grants),
             days: self.days.as_ref().map(Days::report).unwrap_or_default(),
         }
     }

@@ -132,6 +132,21 @@ pub struct PolicyReport {
     /// The days with requests, in the time zone of a quota. Empty for other policies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub days: Vec<Day>,
+    /// The grants to a quota or credits, or `None` if there were none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grants: Option<GrantsReport>,
+}
+
+/// The grants that topped up a quota or credits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct GrantsReport {
+    /// The sum of the amounts of all made grants.
+    pub amount: u64,
+    /// The number of made grants.
+    pub made: u64,
+    /// The number of grants that the store refused, because the subject had 16 open grants or
+    /// because their sum would have been above 2^52.
+    pub refused: u64,
 }
 
 /// The requests of one day.

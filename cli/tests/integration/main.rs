@@ -4,6 +4,7 @@
 //! `real_traces.rs` is not part of this program, because it needs traffic that is not part of the
 //! repository.
 
+mod grants;
 mod leased;
 mod plan;
 mod plan_memory;

@@ -171,6 +171,8 @@ to know
     }
     let errors = text(&plan(&[&API[..], &["--holders", "2"]].concat()).stderr);
     assert!(errors.contains("--holders needs a policy of slots"), "{errors}");
+    let errors = text(&plan(&[&API[..], &["--grants", "2"]].concat()).stderr);
+    assert!(errors.contains("--grants needs a quota or credits"), "{errors}");
     // The largest numbers cause no overflow.
     let largest = ["--subjects", "1000000B", "--rate", "1000000B/h", "--replicas", "9", "-p"];
     let largest = [&largest[..], &["concurrent 100000 lease 1us"]].concat();

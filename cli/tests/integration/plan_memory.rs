@@ -121,6 +121,28 @@ async fn a_state_takes_what_is_planned_for_it_within_a_tenth() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
+#[tokio::test]
+async fn a_quota_with_grants_takes_what_is_planned() {
+    let server = Redis::start().await.unwrap();
+    let names = Names { prefix: "tidegate".into(), tenant_bytes: 0, subject_bytes: 20 };
+    let store = RedisStore::builder().url(server.url()).response_timeout(PATIENCE).build().unwrap();
+    let policy: Policy = "api: quota 100/month in UTC".parse().unwrap();
+    let subject = subject(0);
+    let charge = charge(&policy, &subject, &names);
+    let now = store.now().await.unwrap();
+    for grants in 1..=16 {
+        let ends_at = Some(now.saturating_add(LEASE * grants));
+        let (charge, id) = ([charge], grants.to_be_bytes());
+        let grant = Call::new(Operation::Grant { ends_at }, &charge);
+        store.decide(grant.with_id(CallId::new(&id, LEASE))).await.unwrap();
+        let key = String::from_utf8(Keys::new(&names.prefix).key(&charge[0])).unwrap();
+        let told = number(&server, &["MEMORY", "USAGE", &key, "SAMPLES", "0"]).await;
+        let entries = Entries { grants: grants.into(), ..Entries::default() };
+        let planned = state_bytes(&policy, &names, entries, false).told();
+        assert!(planned.abs_diff(told) * 10 <= told, "{grants}: {told} told, {planned} planned");
+    }
+}
+
 /// All states belong to one tenant and so are in one slot, because a `RedisStore` does not split a
 /// batch by slots.
 #[tokio::test]
@@ -226,6 +248,7 @@ async fn holds_take_what_is_planned_within_a_tenth() {
             replicas: 0,
             names: names.clone(),
             log_records: None,
+            grants: 0,
             holders: Some(holders),
         };
         let plan = Plan::new(wanted);

@@ -6,7 +6,7 @@ use super::escape::Html;
 use crate::report::escape::shorten;
 use crate::report::number::{share, thousands};
 use crate::report::time::{micros_text, moment};
-use crate::report::{PolicyReport, Report, Source};
+use crate::report::{GrantsReport, PolicyReport, Report, Source};
 
 /// Writes the section.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
@@ -40,9 +40,22 @@ const COST_COLUMNS: [Column; 3] = [
     ("Share of cost denied", |policy| share(policy.cost_denied, policy.cost())),
 ];
 
+/// The columns that are shown if there were grants.
+const GRANT_COLUMNS: [Column; 3] = [
+    ("Grants", |policy| grant_number(policy, |grants| grants.made)),
+    ("Granted", |policy| grant_number(policy, |grants| grants.amount)),
+    ("Grants refused", |policy| grant_number(policy, |grants| grants.refused)),
+];
+
+fn grant_number(policy: &PolicyReport, number: fn(GrantsReport) -> u64) -> String {
+    policy.grants.map_or_else(|| "–".to_owned(), |grants| thousands(number(grants)))
+}
+
 fn policies(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let costs: &[Column] = if report.source.has_costs() { &COST_COLUMNS } else { &[] };
-    let columns = || COLUMNS.iter().chain(costs);
+    let has_grants = report.policies.iter().any(|policy| policy.grants.is_some());
+    let grants: &[Column] = if has_grants { &GRANT_COLUMNS } else { &[] };
+    let columns = || COLUMNS.iter().chain(costs).chain(grants);
     writeln!(
         out,
         "<div class=\"scroll\" role=\"region\" aria-labelledby=\"details\" tabindex=\"0\">\n\

@@ -24,7 +24,7 @@ use self::paint::{Paint, Tone};
 use super::escape::{shorten, visible};
 use super::number::{counted, share, thousands};
 use super::time::{micros_text, period};
-use super::{Offender, PolicyReport, Report, Source, Suggestion};
+use super::{GrantsReport, Offender, PolicyReport, Report, Source, Suggestion};
 
 /// The number of offenders that are shown per policy. The other formats show all offenders.
 const OFFENDERS: usize = 3;
@@ -55,6 +55,9 @@ pub fn write(report: &Report, out: &mut impl io::Write, options: Options) -> io:
     if !report.policies.is_empty() {
         writeln!(out)?;
         policies(report).write(out, options.width, paint)?;
+    }
+    for policy in &report.policies {
+        grants(policy, out, options.width, paint)?;
     }
     if report.policies.iter().any(|policy| !policy.offenders.is_empty()) {
         writeln!(out)?;
@@ -139,6 +142,22 @@ fn policies(report: &Report) -> Grid {
         grid.push(visible(&policy.policy).into_owned(), cells(policy, costs, never));
     }
     grid
+}
+
+/// Writes a line about the grants to a quota, or nothing if there were none.
+fn grants(
+    policy: &PolicyReport,
+    out: &mut impl io::Write,
+    width: usize,
+    paint: Paint,
+) -> io::Result<()> {
+    let Some(GrantsReport { amount, made, refused }) = policy.grants else { return Ok(()) };
+    let made = format!("{} of {} in all", counted(made, "grant", "grants"), thousands(amount));
+    let refused = match refused {
+        0 => String::new(),
+        some => paint.text(&format!(", {} refused", thousands(some)), Tone::Warning),
+    };
+    writeln!(out, "{}: {made}{refused}", shorten(&policy.policy, width / 2))
 }
 
 fn cells(policy: &PolicyReport, costs: bool, never: bool) -> Vec<Cell> {

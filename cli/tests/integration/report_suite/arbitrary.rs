@@ -3,8 +3,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate::report::{
-    Day, Fill, LeasedReport, LeasedRun, Offender, PolicyReport, Report, SettlingReport,
-    SettlingRun, SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline, Way,
+    Day, Fill, GrantsReport, LeasedReport, LeasedRun, Offender, PolicyReport, Report,
+    SettlingReport, SettlingRun, SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline, Way,
 };
 
 /// Generates small, large and extreme numbers.
@@ -70,12 +70,14 @@ prop_compose! {
         offenders in vec(offender(), 0..5),
         timeline in timeline(),
         days in vec(day(), 0..4),
+        grants in prop::option::of([number(), number(), number()]),
     ) -> PolicyReport {
         let [policy, algorithm] = words;
         let [admitted, denied, cost_admitted, cost_denied, never, subjects_denied] = numbers;
         PolicyReport {
             policy, algorithm, admitted, denied, cost_admitted, cost_denied, never,
             subjects_denied, max_wait, offenders, timeline, days,
+            grants: grants.map(|[amount, made, refused]| GrantsReport { amount, made, refused }),
         }
     }
 }

@@ -104,6 +104,7 @@ fn day_policy(
         offenders,
         timeline,
         days: vec![],
+        grants: None,
     }
 }
 

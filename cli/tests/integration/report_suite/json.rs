@@ -43,6 +43,7 @@ fn small() -> Report {
             max_wait: Some(59_000_000),
             offenders: vec![Offender { subject: "2001:db8::1".into(), requests: 6, denied: 3 }],
             days: vec![],
+            grants: None,
             timeline: Timeline {
                 start: fixtures::START,
                 step: 5_000_000,
