@@ -92,8 +92,8 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     holders: Option<u64>,
 
-    /// Number of open grants of a subject, for quotas and credits. The plan does not include the ids
-    /// of grants, which a store remembers for 400 days.
+    /// Number of open grants of a subject, for quotas and credits. The plan does not include the
+    /// ids of grants, which a store remembers for 400 days.
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=16))]
     grants: u8,
 }

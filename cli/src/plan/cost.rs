@@ -24,8 +24,8 @@ pub const fn renewal(is_alone: bool) -> u64 {
 /// A refused call takes 50 to 100 percent of the CPU time of an admitted call.
 ///
 /// For quotas, the result is the CPU time of a fixed window, times the ratio that
-/// `docs/benchmarks.md` states for a quota and for a rollover. The ratio of a quota with two grants,
-/// 2.26, was measured in the same way.
+/// `docs/benchmarks.md` states for a quota and for a rollover. The ratio of a quota with two
+/// grants, 2.26, was measured in the same way.
 ///
 /// For slots, the result is the CPU time of a hold and its settlement, as the benchmark `slots`
 /// measured it. `is_alone` says whether the call has no other policies.

@@ -134,7 +134,7 @@ async fn a_quota_with_grants_takes_what_is_planned() {
         let ends_at = Some(now.saturating_add(LEASE * grants));
         let (charge, id) = ([charge], grants.to_be_bytes());
         let grant = Call::new(Operation::Grant { ends_at }, &charge);
-        store.decide(grant.with_id(CallId::new(&id, LEASE))).await.unwrap();
+        let _ = store.decide(grant.with_id(CallId::new(&id, LEASE))).await.unwrap();
         let key = String::from_utf8(Keys::new(&names.prefix).key(&charge[0])).unwrap();
         let told = number(&server, &["MEMORY", "USAGE", &key, "SAMPLES", "0"]).await;
         let entries = Entries { grants: grants.into(), ..Entries::default() };
