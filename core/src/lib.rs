@@ -131,6 +131,7 @@ pub use layers::deny_cache::DenyCache;
 pub use layers::fallback::OnFailure;
 #[cfg(feature = "tokio")]
 pub use layers::leased::Lease;
+pub use layers::warned::{Warning, Warnings};
 #[cfg(feature = "tokio")]
 pub use limiter::attempt::Attempt;
 pub use limiter::ban::MAX_BAN_REASON;

@@ -92,6 +92,7 @@ pub(crate) fn verdict(verdict: &Verdict) -> String {
     if verdict.block_level() > 0 {
         let _ = write!(text, ", level {}", verdict.block_level());
     }
+    text += if verdict.warns() { ", warns" } else { "" };
     text + if verdict.is_shadow() { ", shadow" } else { "" }
 }
 

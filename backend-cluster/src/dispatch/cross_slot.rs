@@ -248,7 +248,8 @@ impl<'a> ChargedAt<'a> {
 fn undone_verdict(now: &Verdict) -> Verdict {
     let verdict = Verdict::new(Outcome::Allowed, now.limit())
         .with_remaining(now.remaining())
-        .with_reset_after(now.reset_after());
+        .with_reset_after(now.reset_after())
+        .with_warning(now.warns());
     if now.is_shadow() { verdict.in_shadow() } else { verdict }
 }
 

@@ -25,7 +25,7 @@ async fn allowed_and_denied_charges_are_decided_as_by_the_core() {
         "a: token-bucket 5/1h burst 5 refund-lapsed",
         "a: concurrent 3 lease 1h",
     ] {
-        let policy = policy(text);
+        let policy = policy(&format!("{text} warn 70%"));
         let clock = ManualClock::default();
         let store = store_at(&clock).await.listed(lists.clone());
         let core = ModelStore::new(clock.clone()).listed(lists.clone());

@@ -33,3 +33,4 @@ mod tls;
 mod usual_batches;
 mod waiting;
 mod wake_ups;
+mod warnings;

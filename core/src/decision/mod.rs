@@ -335,6 +335,16 @@ impl Decision {
         verdicts.filter(|(_, verdict)| !verdict.passes()).map(|(index, _)| index)
     }
 
+    /// Returns the indices of the charges whose policies [warn](Policy::warn_at): the usage of the
+    /// subject is at least a percentage of the limit. A shadow warns too. A decision can warn and
+    /// be allowed.
+    ///
+    /// A [degraded](Self::degraded) decision warns if the fallback store warns.
+    pub fn warnings(&self) -> impl Iterator<Item = usize> + '_ {
+        let verdicts = self.verdicts().iter().enumerate();
+        verdicts.filter(|(_, verdict)| verdict.warns()).map(|(index, _)| index)
+    }
+
     /// Returns the wait of the caller. After a [`reserve`](crate::limiter::Request::reserve), this
     /// is the time from the decision until the reserved place. After `acquire_within` and
     /// `until_ready`, it is the time that the caller has waited. After all other calls, it is zero.

@@ -76,6 +76,13 @@ impl<'a> PolicyVerdict<'a> {
         self.verdict.is_shadow()
     }
 
+    /// Returns `true` if the usage of the subject is at least the percentage of the limit from
+    /// which the policy [warns](Policy::warn_at).
+    #[must_use]
+    pub fn warns(&self) -> bool {
+        self.verdict.warns()
+    }
+
     /// Returns the maximum that the policy ever admits at one instant. If a fallback store decided,
     /// this is the fallback store's share of the policy's limit.
     #[must_use]

@@ -38,8 +38,8 @@ pub struct Verdict {
     reset: u64,
 }
 
-/// The outcome of a verdict, whether the subject has a block, the level of the block, and whether
-/// the policy is a shadow.
+/// The outcome of a verdict, whether the subject has a block, the level of the block, whether the
+/// policy is a shadow, and whether the verdict warns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Flags(u64);
 
@@ -53,6 +53,7 @@ impl Flags {
     /// One of these flags is set if an entry of a list matches the subject.
     const ALLOW_LISTED: u64 = 32;
     const DENY_LISTED: u64 = 64;
+    const WARNS: u64 = 128;
     /// The level of the block follows these bits.
     const LEVEL_SHIFT: u32 = 8;
 
@@ -188,6 +189,13 @@ impl Verdict {
         Self { flags: self.flags.with_level(level), ..self }
     }
 
+    /// Sets whether the verdict [warns](Self::warns).
+    #[must_use]
+    #[inline]
+    pub const fn with_warning(self, warns: bool) -> Self {
+        Self { flags: self.flags.with(Flags::WARNS, warns), ..self }
+    }
+
     /// Turns the verdict into the verdict of a shadow policy, which only reports.
     #[must_use]
     pub const fn in_shadow(self) -> Self {
@@ -234,6 +242,14 @@ impl Verdict {
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.flags.has(Flags::SHADOW)
+    }
+
+    /// Returns `true` if the usage after the decision is at least the percentage of the limit from
+    /// which the policy [warns](Policy::warn_at).
+    #[must_use]
+    #[inline]
+    pub fn warns(&self) -> bool {
+        self.flags.has(Flags::WARNS)
     }
 
     /// Returns the limit of the policy, which is the maximum that it admits at one instant, without
@@ -379,7 +395,11 @@ impl Verdict {
             remaining_or_block: self.remaining().saturating_add(other.remaining()),
             retry: self.retry.max(other.retry),
             reset: self.reset.max(other.reset),
-            flags: self.flags.with(Flags::BLOCK, false),
+            // The whole limit warns only if both shards warn. So a warning is never too early.
+            flags: self
+                .flags
+                .with(Flags::BLOCK, false)
+                .with(Flags::WARNS, self.warns() && other.warns()),
             ..self
         }
         .with_block_level(self.block_level().max(other.block_level()));
@@ -415,7 +435,7 @@ impl Verdict {
             return later;
         }
         // The state has recovered, so the whole limit remains.
-        Self { remaining_or_block: self.limit, ..later }
+        Self { remaining_or_block: self.limit, ..later.with_warning(false) }
     }
 
     /// Adds `more` to the remaining amount. If the charge of `cost` was denied and the sum is
@@ -433,6 +453,7 @@ impl Verdict {
         }
         let flags = Flags::new(Outcome::Allowed)
             .with(Flags::SHADOW, verdict.is_shadow())
+            .with(Flags::WARNS, verdict.warns())
             .with_level(verdict.block_level());
         Self { flags, retry: Wait::ZERO, ..verdict }
     }
@@ -444,6 +465,7 @@ impl Verdict {
         let flags = Flags::new(Outcome::TooLarge)
             .with(Flags::SHADOW, self.is_shadow())
             .with(Flags::BLOCK, self.has_block())
+            .with(Flags::WARNS, self.warns())
             .with_level(self.block_level());
         Self { flags, retry: Wait::NEVER, ..self }
     }
@@ -470,6 +492,7 @@ impl fmt::Debug for Verdict {
             .field("blocked", &self.blocked_micros())
             .field("level", &self.block_level())
             .field("shadow", &self.is_shadow())
+            .field("warns", &self.warns())
             .finish()
     }
 }

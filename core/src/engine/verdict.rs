@@ -46,5 +46,19 @@ impl VerdictInput {
             .blocked_for_micros(blocked_until.saturating_sub(now))
             .with_block_level(block_level)
             .with_shadow_of(policy)
+            .with_warning(blocked.is_zero() && warns(level, policy))
     }
+}
+
+/// Returns `true` if the used amount is at least the percentage from which the policy warns.
+#[inline(always)]
+fn warns(level: Level, policy: &Policy) -> bool {
+    policy.warn_percent().is_some_and(|percent| {
+        let max = level.total.unwrap_or(policy.limit());
+        // If the subject is counted beyond the limit, the percentage counts on the limit itself.
+        let total = max.saturating_sub(policy.raise().unwrap_or(0));
+        let used = max.saturating_sub(level.remaining);
+        // Both numbers are at most 2^53, so the products fit.
+        total > 0 && used * 100 >= total * u64::from(percent)
+    })
 }

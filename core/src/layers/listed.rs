@@ -1,8 +1,5 @@
 //! The layer that allows and denies subjects by lists.
 
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-
 use smallvec::SmallVec;
 
 use super::layered::{Layer, Layered};
@@ -300,14 +297,7 @@ impl<S: Store> Layer<S> for ListedLayer {
         let answer = async move {
             Self::decide_each(inner, listed).await.pop().unwrap_or_else(|| Err(no_answer()))
         };
-        if !inner.answers_immediately() {
-            return Answer::later(answer);
-        }
-        // The future never waits, because the inner store answers immediately.
-        match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(answer) => Answer::ready(answer),
-            Poll::Pending => Answer::ready(Err(no_answer())),
-        }
+        Answer::from_future(inner.answers_immediately(), answer)
     }
 
     fn decide_many<'a>(

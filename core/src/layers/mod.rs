@@ -1,5 +1,5 @@
 //! Layers around a store: timeout, circuit breaker, fallback, deny cache, coalescing, leases,
-//! lists, shards and observation.
+//! lists, shards, warnings and observation.
 //!
 //! A store with a layer around it is a [`Store`] itself, so layers can be combined. The methods of
 //! [`StoreExt`] add layers. The layer that was added last is the outermost layer, and receives each
@@ -20,6 +20,7 @@ mod observed;
 pub(crate) mod sharded;
 #[cfg(feature = "tokio")]
 mod timeout;
+pub(crate) mod warned;
 
 #[cfg(feature = "tokio")]
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub use observed::{ObservedLayer, ObservedStore};
 pub use sharded::{ShardedLayer, ShardedStore};
 #[cfg(feature = "tokio")]
 pub use timeout::{TimeoutLayer, TimeoutStore};
+pub use warned::{WarnedLayer, WarnedStore};
 
 use crate::{Clock, PolicyLists, Share, Store};
 use breaker::Breaker;
@@ -47,6 +49,7 @@ use deny_cache::DenyCache;
 use fallback::OnFailure;
 #[cfg(feature = "tokio")]
 use leased::Lease;
+use warned::Warnings;
 
 /// Adds layers around a store.
 pub trait StoreExt: Store + Sized {
@@ -287,6 +290,33 @@ pub trait StoreExt: Store + Sized {
     /// ```
     fn listed(self, lists: PolicyLists) -> ListedStore<Self> {
         self.layer(ListedLayer::new(lists))
+    }
+
+    /// Reports the first [warning](crate::Policy::warn_at) about a subject in each window: see
+    /// [`Warnings`].
+    ///
+    /// Add this layer after all layers that decide, such as the fallback and the lists.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use tidegate_core::{Limiter, StoreExt, Warnings};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let (sender, reports) = std::sync::mpsc::channel();
+    /// let store = MemoryStore::new().warned(Warnings::new(move |warning| {
+    ///     let remaining = warning.verdict.remaining();
+    ///     let _ = sender.send(format!("{}: {remaining} left", warning.policy.name()));
+    /// }));
+    /// let limiter = Limiter::new(store, ["plan: quota 10/month in UTC warn 80%".parse()?])?;
+    /// for _ in 0..10 {
+    ///     assert!(limiter.acquire("alice").await?.is_allowed());
+    /// }
+    /// assert_eq!(reports.try_iter().collect::<Vec<_>>(), ["plan: 2 left"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    fn warned<C: Clock>(self, warnings: Warnings<C>) -> WarnedStore<Self, C> {
+        self.layer(WarnedLayer::new(warnings))
     }
 
     /// Reports decisions and their latency. With the feature `metrics`, the layer sends reports to

@@ -50,6 +50,7 @@ pub(super) enum Part {
     BlockForget,
     Shards,
     MaxHold,
+    Warn,
     MaxOpenHolds,
     Slots,
     Lease,

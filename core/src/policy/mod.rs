@@ -66,7 +66,7 @@ pub const MAX_NAME: usize = 64;
 ///
 /// | change | usage so far |
 /// |---|---|
-/// | the limit, a bucket's capacity or rate, `block`, `shadow`, `leased` | is kept; the new numbers apply to the next decision |
+/// | the limit, a bucket's capacity or rate, `block`, `shadow`, `leased`, `warn` | is kept; the new numbers apply to the next decision |
 /// | the window, the grain, the period of `by-interval` | stays in the old state; the new state starts without usage |
 /// | the algorithm | stays in the old state; the new state starts without usage (`token-bucket` and `gcra` are one algorithm) |
 /// | `shards` | stays in the old states; the new shards start without usage |
@@ -121,6 +121,8 @@ struct Inner {
     block: Option<Box<Block>>,
     shadow: bool,
     leased: bool,
+    /// The percentage of the limit from which decisions warn.
+    warn: Option<u8>,
     max_hold: Option<Share>,
     lapse: Lapse,
     max_open_holds: u32,
@@ -189,6 +191,7 @@ impl Policy {
             block: None,
             shadow: false,
             leased: false,
+            warn: None,
             max_hold: None,
             lapse: Lapse::Stays,
             max_open_holds: DEFAULT_MAX_OPEN_HOLDS,
@@ -250,6 +253,42 @@ impl Policy {
     pub fn leased(mut self) -> Self {
         self.change(&|inner| inner.leased = true);
         self
+    }
+
+    /// Sets the percentage of the limit from which each decision
+    /// [warns](crate::Decision::warnings). A warning refuses nothing. In the text of a policy, this
+    /// setting is `warn 80%`.
+    ///
+    /// The percentage counts on the limit, the open grants and the rolled-over quota together. With
+    /// [shards](Self::sharded), it counts on the limit of the shard that decides. A unit that is
+    /// [leased](crate::Lease) counts as used. A blocked subject does not warn.
+    ///
+    /// ```
+    /// use tidegate_core::{Call, Charge, Policy};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let policy = "api: fixed-window 10/1h".parse::<Policy>()?.warn_at(80)?;
+    /// assert_eq!(policy, "api: fixed-window 10/1h warn 80%".parse()?);
+    ///
+    /// let store = MemoryStore::new();
+    /// for (cost, warns) in [(7, false), (1, true), (9, true)] {
+    ///     let charges = [Charge::new(&policy, "alice").cost(cost)];
+    ///     let decision = store.decide_now(&Call::acquire(&charges))?;
+    ///     assert_eq!(decision.warnings().count() > 0, warns);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the percentage is not from 1 to 100.
+    pub fn warn_at(mut self, percent: u8) -> Result<Self, PolicyError> {
+        if !(1..=100).contains(&percent) {
+            let message = format!("the percentage of `warn` is {percent}; it must be 1 to 100");
+            return Err(PolicyError::new(message).about(error::Part::Warn));
+        }
+        self.change(&|inner| inner.warn = Some(percent));
+        Ok(self)
     }
 
     /// Bounds the size of one [hold](crate::Hold) by a share of the limit, so that one caller with
@@ -525,6 +564,14 @@ impl Policy {
 
     pub(crate) fn max_hold_share(&self) -> Option<Share> {
         self.0.max_hold
+    }
+
+    /// Returns the percentage of the limit from which decisions [warn](Self::warn_at), or `None` if
+    /// they never warn.
+    #[must_use]
+    #[inline]
+    pub fn warn_percent(&self) -> Option<u8> {
+        self.0.warn
     }
 
     /// Returns `true` if the policy is [marked](Self::leased) for leases.

@@ -20,6 +20,7 @@
 //!           | "shadow"                         for all
 //!           | "leased"                         for all except concurrent
 //!           | "max-hold" share                 for all
+//!           | "warn" percentage                for all, such as warn 80%
 //!           | "refund-lapsed"                  for all except concurrent
 //!           | "count-failures"                 for all except concurrent, without refund-lapsed
 //!           | "max-open-holds" count           with refund-lapsed or count-failures
@@ -28,6 +29,7 @@
 //! growth    = "x" factor "up" "to" span "forget" span
 //! span      = { [ number ] unit }              such as 1m, 90s, 1h30m, 250ms; `s` is 1s
 //! share     = count "/" count                  such as 1/4
+//! percentage = count "%"                      such as 80%
 //! count     = digits, with optional `_`        such as 1_000
 //! ```
 
@@ -119,7 +121,7 @@ impl<'t> Parser<'t> {
         let mut algorithm = self.algorithm(&keyword)?;
         let (mut block, mut shards, mut max_hold) = (None, None, None);
         let (mut lapse, mut max_open_holds) = (Lapse::Stays, None);
-        let (mut leased, mut shadow) = (false, false);
+        let (mut leased, mut shadow, mut warn) = (false, false, None);
         let mut seen: Vec<&str> = Vec::new();
         while let Some(word) = self.next() {
             if seen.contains(&word.text) {
@@ -146,6 +148,7 @@ impl<'t> Parser<'t> {
                     max_open_holds = Some(self.count(Part::MaxOpenHolds, expected)?);
                 }
                 "max-hold" => max_hold = Some(self.max_hold()?),
+                "warn" => warn = Some(self.percentage()?),
                 "shards" => {
                     shards =
                         Some(Shards::any(self.count(Part::Shards, "a number after `shards`")?));
@@ -167,6 +170,9 @@ impl<'t> Parser<'t> {
             }
             if let Some(share) = max_hold {
                 policy = policy.max_hold_of(share)?;
+            }
+            if let Some(percent) = warn {
+                policy = policy.warn_at(percent)?;
             }
             match lapse {
                 Lapse::Stays => {}
@@ -354,7 +360,7 @@ impl<'t> Parser<'t> {
             _ => &["refund-lapsed", "count-failures", "max-open-holds", "leased"],
         };
         let known: Vec<&str> =
-            [own, &["block", "shards", "max-hold"], rate_options, &["shadow"]].concat();
+            [own, &["block", "shards", "max-hold", "warn"], rate_options, &["shadow"]].concat();
         let hint = closest(word.text, &known)
             .filter(|known| *known != word.text)
             .map_or(String::new(), |known| format!(", did you mean `{known}`?"));
@@ -461,6 +467,20 @@ impl<'t> Parser<'t> {
         let expected = "a share of the limit after `max-hold`, such as `1/4`";
         let word = self.expect_part(Part::MaxHold, expected)?;
         word.text.parse().map_err(|error: PolicyError| self.error(&word, error.to_string()))
+    }
+
+    /// Reads a percentage, whose sign can be a word of its own. A larger number becomes 255, which
+    /// is above the maximum.
+    fn percentage(&mut self) -> Result<u8, PolicyError> {
+        let word = self.expect_part(Part::Warn, "a percentage after `warn`, such as `80%`")?;
+        let digits = word.text.strip_suffix('%');
+        if digits.is_none() && self.next_if(|word| word == "%").is_none() {
+            let shown = word.shown();
+            return Err(self.error(&word, format!("`{shown}` is not a percentage, such as `80%`")));
+        }
+        let text = digits.unwrap_or(word.text);
+        let number = Word { text, span: word.span.start..word.span.start + text.len() };
+        Ok(u8::try_from(self.number(&number)?).unwrap_or(u8::MAX))
     }
 
     fn number(&self, word: &Word<'t>) -> Result<u64, PolicyError> {

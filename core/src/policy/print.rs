@@ -32,6 +32,9 @@ impl fmt::Display for Unnamed<'_> {
         if let Some(share) = policy.max_hold_share() {
             write!(f, " max-hold {share}")?;
         }
+        if let Some(percent) = policy.warn_percent() {
+            write!(f, " warn {percent}%")?;
+        }
         f.write_str(match policy.0.lapse {
             Lapse::Stays => "",
             Lapse::Refunds => " refund-lapsed",

@@ -178,6 +178,9 @@ impl Policy {
         if let Some(share) = other.max_hold_share() {
             self = self.max_hold_of(share)?;
         }
+        if let Some(percent) = other.warn_percent() {
+            self = self.warn_at(percent)?;
+        }
         if other.0.lapse != Lapse::Stays {
             self.change(&|inner| inner.lapse = other.0.lapse);
             self = self.max_open_holds_of(other.max_open_holds())?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 /// The answer of a store: a value that is ready, or a boxed future that must be awaited.
 ///
@@ -34,6 +34,22 @@ impl<'a, T> Answer<'a, T> {
     /// Creates an answer that must be awaited.
     pub fn later(answer: impl Future<Output = T> + Send + 'a) -> Self {
         Self(Inner::Later(Box::pin(answer)))
+    }
+
+    /// Creates an answer from a future. If `is_immediate` is `true`, the future must never wait,
+    /// and the answer is ready.
+    pub(crate) fn from_future(
+        is_immediate: bool,
+        future: impl Future<Output = T> + Send + 'a,
+    ) -> Self {
+        let mut answer = Self::later(future);
+        if is_immediate
+            && let Poll::Ready(value) =
+                Pin::new(&mut answer).poll(&mut Context::from_waker(Waker::noop()))
+        {
+            return Self::ready(value);
+        }
+        answer
     }
 
     /// Returns this answer with `change` applied to its value.

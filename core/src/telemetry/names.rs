@@ -114,7 +114,15 @@ pub const NEAR_LIMIT: Metric = Metric::new(
     Kind::Counter,
     "tidegate_near_limit_total",
     &["policy", "shadow"],
-    "Admitted calls after which less than a fifth of the limit remains, by policy.",
+    "Admitted calls after which the policy warns or, without `warn`, less than a fifth of the limit remains.",
+);
+
+/// Reported warnings.
+pub const WARNINGS: Metric = Metric::new(
+    Kind::Counter,
+    "tidegate_warnings_total",
+    &[],
+    "Subjects that reached the percentage of `warn`, once per window.",
 );
 
 /// The cost of holds.
@@ -218,11 +226,12 @@ pub const LEASED_COST: Metric = Metric::new(
 );
 
 /// All metrics.
-pub const ALL: [Metric; 17] = [
+pub const ALL: [Metric; 18] = [
     CALLS,
     DECISIONS,
     LISTED,
     NEAR_LIMIT,
+    WARNINGS,
     HELD,
     SETTLED,
     DEGRADED,

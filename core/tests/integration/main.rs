@@ -62,6 +62,7 @@ mod until_turn;
 mod verdicts;
 #[cfg(feature = "tokio")]
 mod waiting;
+mod warnings;
 
 use std::pin::Pin;
 

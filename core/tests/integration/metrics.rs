@@ -10,6 +10,7 @@ use tidegate_core::telemetry::names;
 use tidegate_core::{
     Answer, Call, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Limiter,
     ManualClock, OnFailure, Operation, Outcome, Policy, Store, StoreExt, Timestamp, Verdict,
+    Warnings,
 };
 use tidegate_memory::MemoryStore;
 use tidegate_testkit::faults::{Fault, Faults};
@@ -18,6 +19,7 @@ use tidegate_testkit::{ModelStore, Recorder};
 tidegate_testkit::conformance!(observed, |clock| MemoryStore::builder()
     .clock(clock)
     .build()
+    .warned(Warnings::new(|_| {}))
     .observed());
 
 /// Runs a future to its end with a new recorder. Returns the recorder and the output of the future.
@@ -349,8 +351,9 @@ fn every_listed_metric_is_recorded() {
     let (recorder, ()) = recorded(|| async {
         let lists = PolicyLists::new().with("p", "allow subject bob".parse().unwrap());
         let store = memory().breaker(Breaker::new().failures(1)).deny_cache(DenyCache::new());
-        let store = store.leased(Lease::new()).or_fail_open().listed(lists).observed();
-        let limiter = Limiter::new(store, policies(&["p: token-bucket 5/1m"])).unwrap();
+        let store = store.leased(Lease::new()).or_fail_open().listed(lists);
+        let store = store.warned(Warnings::new(|_| {})).observed();
+        let limiter = Limiter::new(store, policies(&["p: token-bucket 5/1m warn 1%"])).unwrap();
         assert!(limiter.acquire("bob").await.unwrap().is_allowed());
         let wait = Duration::from_secs(1);
         assert!(limiter.subject("alice").acquire_within(wait).await.unwrap().is_allowed());

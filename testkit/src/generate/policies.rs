@@ -52,10 +52,13 @@ struct Numbers {
 }
 
 /// Returns a strategy for a policy with this kind of algorithm and this name. One in four policies
-/// blocks after a denial, and one in eight is a shadow. Half of the blocks grow with each offense.
+/// blocks after a denial, one in four warns, and one in eight is a shadow. Half of the blocks grow
+/// with each offense.
 pub fn policy(kind: Kind, name: &'static str) -> impl Strategy<Value = Policy> {
-    (algorithm(kind), block(), prop::bool::weighted(0.125))
-        .prop_map(move |(algorithm, block, shadow)| finish(name, algorithm, block, shadow))
+    let shadow = prop::bool::weighted(0.125);
+    (algorithm(kind), block(), warn(), shadow).prop_map(move |(algorithm, block, warn, shadow)| {
+        finish(name, algorithm, block, warn, shadow)
+    })
 }
 
 /// Returns a strategy for a policy of any kind, with a name.
@@ -67,10 +70,10 @@ pub fn any_policy(name: &'static str) -> impl Strategy<Value = Policy> {
 /// refusal, and one in eight is a shadow.
 pub fn slots_policy(name: &'static str) -> impl Strategy<Value = Policy> {
     let lease = prop_oneof![6 => 5..60_u64, 1 => Just(1), 1 => Just(1 << 51)];
-    (0..7_u64, lease, block(), prop::bool::weighted(0.125)).prop_map(
-        move |(limit, lease, block, shadow)| {
+    (0..7_u64, lease, block(), warn(), prop::bool::weighted(0.125)).prop_map(
+        move |(limit, lease, block, warn, shadow)| {
             let slots = Concurrent::new(limit, Duration::from_micros(lease));
-            finish(name, slots.into(), block, shadow)
+            finish(name, slots.into(), block, warn, shadow)
         },
     )
 }
@@ -80,7 +83,7 @@ pub fn slots_policy(name: &'static str) -> impl Strategy<Value = Policy> {
 pub fn few_slots(name: &'static str) -> impl Strategy<Value = Policy> {
     (1..5_u64, 5..20_u64, prop::bool::weighted(0.125)).prop_map(move |(limit, lease, shadow)| {
         let slots = Concurrent::new(limit, Duration::from_micros(lease));
-        finish(name, slots.into(), None, shadow)
+        finish(name, slots.into(), None, None, shadow)
     })
 }
 
@@ -139,11 +142,26 @@ fn change() -> impl Strategy<Value = Change> {
         })
 }
 
-fn finish(name: &str, algorithm: Algorithm, block: Option<Block>, shadow: bool) -> Policy {
+fn finish(
+    name: &str,
+    algorithm: Algorithm,
+    block: Option<Block>,
+    warn: Option<u8>,
+    shadow: bool,
+) -> Policy {
     let policy = Policy::new(name, algorithm)
         .and_then(|policy| with_block(policy, block))
+        .and_then(|policy| match warn {
+            Some(percent) => policy.warn_at(percent),
+            None => Ok(policy),
+        })
         .unwrap_or_else(|error| unreachable!("the generated policy is within the bounds: {error}"));
     if shadow { policy.shadow() } else { policy }
+}
+
+/// Returns a strategy for an optional percentage from which a policy warns.
+fn warn() -> impl Strategy<Value = Option<u8>> {
+    prop::option::weighted(0.25, 1..=100_u8)
 }
 
 fn with_block(policy: Policy, block: Option<Block>) -> Result<Policy, PolicyError> {

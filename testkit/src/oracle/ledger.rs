@@ -496,14 +496,12 @@ fn report(
             Past::Nothing | Past::Quota(_) => u64::MAX,
             _ => record.recovers_at.saturating_sub(now),
         };
+        let remaining = rules::remaining(&*rules, &past, limit, now);
         ReplyVerdict {
             outcome: opinion.outcome,
             shadow: policy.is_shadow(),
             limit,
-            remaining: match blocked {
-                0 => rules::remaining(&*rules, &past, limit, now),
-                _ => 0,
-            },
+            remaining: if blocked == 0 { remaining } else { 0 },
             retry_after: match (opinion.outcome, opinion.wait) {
                 (Outcome::Allowed, _) => Some(Duration::ZERO),
                 (_, wait) => {
@@ -519,6 +517,12 @@ fn report(
             ),
             blocked_for: Duration::from_micros(blocked),
             block_level: record.block.level(now),
+            warns: policy.warn_percent().is_some_and(|percent| {
+                let total = rules.most(&past, limit, now).min(rules::MAX_COUNT);
+                let total = u128::from(total);
+                let used = total - u128::from(remaining);
+                blocked == 0 && total > 0 && 100 * used >= total * u128::from(percent)
+            }),
         }
     };
     let verdicts: Vec<_> = charges.iter().zip(opinions).map(verdict).collect();

@@ -43,6 +43,7 @@ pub(super) struct ReplyVerdict {
     pub(super) reset_after: Duration,
     pub(super) blocked_for: Duration,
     pub(super) block_level: u32,
+    pub(super) warns: bool,
 }
 
 impl Reply {
@@ -164,7 +165,7 @@ impl Reply {
 }
 
 impl ReplyVerdict {
-    fn fields(&self) -> [(&'static str, String); 9] {
+    fn fields(&self) -> [(&'static str, String); 10] {
         let retry_after = match self.retry_after {
             Some(wait) => format!("{wait:?}"),
             None => "never".to_owned(),
@@ -179,6 +180,7 @@ impl ReplyVerdict {
             ("blocked_for", format!("{:?}", self.blocked_for)),
             ("block_level", self.block_level.to_string()),
             ("shadow", self.shadow.to_string()),
+            ("warns", self.warns.to_string()),
         ]
     }
 }
@@ -230,6 +232,7 @@ impl From<&Verdict> for ReplyVerdict {
             reset_after: verdict.reset_after(),
             blocked_for: verdict.blocked_for(),
             block_level: verdict.block_level().into(),
+            warns: verdict.warns(),
         }
     }
 }

@@ -404,17 +404,15 @@ impl Algorithm for QuotaRule {
     fn level(&self, state: Option<&Box<State>>, now: u64) -> Level {
         let limit = self.limit_at(now);
         let full_at = self.full_at(now);
-        match self.at(state.map(|state| &**state), now) {
+        let (remaining, recovers_at, total) = match self.at(state.map(|state| &**state), now) {
             Some(state) => {
-                let max = with_top_ups(limit, state.sum_of_top_ups());
-                let remaining = max.saturating_sub(state.count);
-                Level::new(
-                    remaining,
-                    if state.count > 0 { full_at.max(state.end) } else { full_at },
-                )
+                let total = with_top_ups(limit, state.sum_of_top_ups());
+                let recovers_at = if state.count > 0 { full_at.max(state.end) } else { full_at };
+                (total.saturating_sub(state.count), recovers_at, total)
             }
-            None => Level::new(limit, full_at),
-        }
+            None => (limit, full_at, limit),
+        };
+        Level { total: Some(total), ..Level::new(remaining, recovers_at) }
     }
 
     /// Returns the time from which no window of a caller is the same as the window of the state. If

@@ -127,12 +127,16 @@ impl PolicyCounters {
     /// Counts a verdict of a call. `is_admitted` is `true` if the whole call was admitted. If not,
     /// a policy that allows its charge has charged nothing, so the verdict is counted as
     /// `other-denied`.
-    pub(super) fn count(&self, verdict: &Verdict, is_admitted: bool) {
+    pub(super) fn count(&self, policy: &Policy, verdict: &Verdict, is_admitted: bool) {
         match verdict.outcome() {
             Outcome::Allowed if !is_admitted => self.other_denied.increment(1),
             Outcome::Allowed => {
                 self.allowed.increment(1);
-                if verdict.remaining().saturating_mul(5) < verdict.limit() {
+                let is_near = match policy.warn_percent() {
+                    Some(_) => verdict.warns(),
+                    None => verdict.remaining().saturating_mul(5) < verdict.limit(),
+                };
+                if is_near {
                     self.near_limit.increment(1);
                 }
             }

@@ -101,7 +101,8 @@ impl StoreMetrics {
                 // A call that waits is counted only once, when its wait ends.
                 if call.operation.is_acquire() && decision.place().is_none() {
                     for (charge, verdict) in call.charges.iter().zip(decision.verdicts()) {
-                        self.policies.counters(charge.policy).count(verdict, is_admitted);
+                        let policy = charge.policy;
+                        self.policies.counters(policy).count(policy, verdict, is_admitted);
                     }
                 }
             }
