@@ -36,6 +36,9 @@ pub mod logins {}
 #[doc = include_str!("../docs/guide/throughput.md")]
 pub mod throughput {}
 
+#[doc = include_str!("../docs/guide/warnings.md")]
+pub mod warnings {}
+
 /// The README, included only in the tests, because its links do not work in the generated
 /// documentation.
 #[cfg(doctest)]

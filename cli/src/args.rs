@@ -259,7 +259,7 @@ Policies:
   quota 1000/month in Europe/Amsterdam [rollover 1/2]
   credits 500 (with --grants)
 Each policy can begin with a name (`login: sliding-log 5/15m`). It can end with `block 15m`, which blocks a subject for \
-that long after a refusal, and with `shards 8 [by-subject | whole]`, which spreads the policy over that many slots of a \
+that long after a refusal, with `warn 80%`, and with `shards 8 [by-subject | whole]`, which spreads the policy over that many slots of a \
 cluster. Times are written as 250ms, 90s, 1m, 1h30m or 7d.";
 
 /// Parses a policy. The error is formatted with `{:#}`, which also shows the position of the

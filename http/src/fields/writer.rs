@@ -32,10 +32,13 @@ use super::{FieldError, FieldFormat, FieldScope, names};
 /// for `Retry-After`, does not retry too early, provided that the store decides no other request of
 /// the same subject in the meantime.
 ///
-/// Shadow policies are not written. If a decision is on more than four policies, only the tightest
-/// policy of each unit is written. With another [`FieldScope`], other policies are written. For a
-/// decision that [failed open](DegradedAnswer::FailedOpen), no field is written, because the
-/// remaining amounts are not known. For a decision that [failed
+/// The field `RateLimit-Warning` is the list of the names of all policies that
+/// [warn](Policy::warn_at), such as `"daily"`. It is absent if no policy warns.
+///
+/// Shadow policies are not written, except in `RateLimit-Warning`. If a decision is on more than
+/// four policies, only the tightest policy of each unit is written. With another [`FieldScope`],
+/// other policies are written. For a decision that [failed open](DegradedAnswer::FailedOpen), no
+/// field is written, because the remaining amounts are not known. For a decision that [failed
 /// closed](DegradedAnswer::FailedClosed), only `Retry-After` is written.
 ///
 /// ```
@@ -307,12 +310,24 @@ impl FieldWriter {
             // Nothing is known.
             Some(_) => return,
         }
-        let can_be_written =
-            |(verdict, _): &(PolicyVerdict<'v>, _)| !verdict.is_shadow() && fits(verdict.name());
-        let verdicts = verdicts.into_iter().filter(can_be_written).enumerate();
+        let mut warnings = Text::default();
+        let add_warning = |(verdict, _): &(PolicyVerdict<'v>, _)| {
+            if verdict.warns() {
+                warnings.next_member();
+                warnings.push_string(verdict.name());
+            }
+        };
+        let fit = verdicts.into_iter().filter(|(verdict, _)| fits(verdict.name()));
+        let enforced = fit.inspect(add_warning).filter(|(verdict, _)| !verdict.is_shadow());
+        let verdicts = enforced.enumerate();
         let mut verdicts: SmallVec<[Written<'v>; 4]> = verdicts
             .map(|(place, (verdict, partition_key))| Written { place, verdict, partition_key })
             .collect();
+        if !warnings.is_empty()
+            && let Some(value) = warnings.to_value()
+        {
+            append(headers, names::RATELIMIT_WARNING, value);
+        }
         if verdicts.is_empty() {
             return;
         }

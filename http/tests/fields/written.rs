@@ -69,6 +69,28 @@ fn shown(headers: &HeaderMap) -> Vec<String> {
 }
 
 #[test]
+fn each_policy_that_warns_is_named_in_each_format() {
+    let policies =
+        policies(&["a: fixed-window 5/1m", "b: fixed-window 5/1m shadow", "c: gcra 5/1s"]);
+    let verdict = admission(5, 1, secs(1));
+    let decision = |warns: [bool; 3]| {
+        let verdicts = warns.map(|warns| verdict.with_warning(warns));
+        Decision::new([verdicts[0], verdicts[1].in_shadow(), verdicts[2]])
+    };
+    let warnings = |lines: Vec<String>| {
+        lines.into_iter().filter(|line| line.starts_with("ratelimit-warning")).collect::<Vec<_>>()
+    };
+    for format in ALL_FORMATS {
+        let written = |warns| warnings(written(format, &policies, &decision(warns)));
+        assert_eq!(written([false; 3]), [""; 0]);
+        assert_eq!(written([true, true, false]), [r#"ratelimit-warning: "a", "b""#]);
+    }
+    let only_shadow = Decision::new([verdict.in_shadow().with_warning(true)]);
+    let written = written(FieldFormat::Ietf11, &policies[1..2], &only_shadow);
+    assert_eq!(written, [r#"ratelimit-warning: "b""#]);
+}
+
+#[test]
 fn an_admission_tells_each_policy_and_when_it_is_full_again() {
     let policies =
         policies(&["permin: fixed-window 50/1m", "perhr: token-bucket 1000/1h burst 2000"]);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tidegate_core::layers::LeasedStore;
-use tidegate_core::{PolicyLists, Store, StoreExt};
+use tidegate_core::{PolicyLists, Store, StoreExt, Warnings};
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::resp::{self, RespSettings};
 use tidegate_server::calls::{Calls, v1};
@@ -21,7 +21,7 @@ use tidegate_server::envoy::decide::Decider;
 use tidegate_server::envoy::service::Service;
 use tidegate_server::envoy::{debug, grpc, json};
 use tidegate_server::net::{descriptors, http};
-use tidegate_server::observe::activity::{Activity, ActivitySettings, Source};
+use tidegate_server::observe::activity::{Activity, ActivitySettings, LastWarnings, Source};
 use tidegate_server::observe::unreadable::Unreadable;
 use tidegate_server::observe::{page, prometheus};
 use tidegate_server::store::OnStoreError;
@@ -194,14 +194,22 @@ async fn service(
     lists: &PolicyLists,
 ) -> Result<(Arc<Service>, Option<Arc<Activity>>, Vec<Leases>), Failure> {
     let store = &settings.store;
-    let opened = stores::open("store", "the store", &store.url, &store.settings()?).await?;
+    let last_warnings = LastWarnings::new(settings.page.shows_subjects);
+    let recorded = last_warnings.clone();
+    let warnings = Warnings::new(move |warning| {
+        tracing::debug!(policy = warning.policy.name(), "a subject is near its limit");
+        recorded.record(warning);
+    });
+    let connections = store.settings()?;
+    let opened =
+        stores::open("store", "the store", &store.url, &connections, warnings.clone()).await?;
     let decider = Decider::new(opened.store, settings.answers.clone());
     let mut decider = decider.with_lists(lists.clone());
     let (mut watched, mut leases) = (vec![opened.watched], Vec::from_iter(opened.leases));
     if let Some(url) = &store.per_second_url {
         let connections = store.per_second_settings(url)?;
         let (role, name) = ("limits per second", "the store of limits per second");
-        let opened = stores::open(role, name, url, &connections).await?;
+        let opened = stores::open(role, name, url, &connections, warnings).await?;
         decider = decider.with_per_second_store(opened.store);
         watched.push(opened.watched);
         leases.extend(opened.leases);
@@ -218,7 +226,8 @@ async fn service(
         let mut shown = ActivitySettings::default();
         shown.shows_subjects = settings.page.shows_subjects;
         shown.on_store_error = store.on_error;
-        Arc::new(Activity::new(shown, watched, Instant::now()))
+        let activity = Activity::new(shown, watched, Instant::now());
+        Arc::new(activity.with_warnings(last_warnings))
     });
     let service = Service::new(decider)
         .same_domain(settings.same_domain)

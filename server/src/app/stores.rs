@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate_core::Store;
 use tidegate_core::layers::LeasedStore;
+use tidegate_core::{Store, StoreExt, Warnings};
 use tidegate_server::observe::activity::WatchedStore;
 use tidegate_server::store::{MEMORY, OpenedStore, StoreSettings, open_watched};
 
@@ -16,9 +16,9 @@ pub(super) struct Opened {
     pub(super) watched: WatchedStore,
 }
 
-/// Opens a store, and spawns a task that logs the outages of the store. `role` is the name of the
-/// store on the page, and `name` is its name in messages. A store that is down at the start is not
-/// an error: the server handles this outage like a later outage.
+/// Opens a store that reports `warnings`, and spawns a task that logs the outages of the store.
+/// `role` is the name of the store on the page, and `name` is its name in messages. A store that is
+/// down at the start is not an error: the server handles this outage like a later outage.
 ///
 /// # Errors
 ///
@@ -28,6 +28,7 @@ pub(super) async fn open(
     name: &str,
     url: &str,
     settings: &StoreSettings,
+    warnings: Warnings,
 ) -> Result<Opened, Failure> {
     let OpenedStore { store, breaker, leases, .. } = open_watched(url, settings)?;
     let stats = leases.as_ref().map(LeasedStore::stats);
@@ -48,5 +49,6 @@ pub(super) async fn open(
         // This task runs until the program ends.
         tokio::spawn(outages::report(name.to_owned(), Arc::clone(&store), breaker));
     }
+    let store = Arc::new(store.warned(warnings));
     Ok(Opened { store, leases, watched })
 }

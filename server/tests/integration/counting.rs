@@ -69,6 +69,33 @@ fn metadata_has_the_request_and_merges_what_has_passed() {
 }
 
 #[test]
+fn limits_that_warn_are_in_a_header_and_in_the_metadata() {
+    let mut behaviour = Behaviour::default();
+    behaviour.has_metadata = true;
+    let scene = Scene::with(
+        "domain: d\ndescriptors:\n\
+         - {key: a, policy: fixed-window 4/1h warn 50%}\n\
+         - {key: b, name: 'the \"plan\" é', policy: fixed-window 4/1h warn 50% shadow}\n\
+         - {key: c, rate_limit: {unit: hour, requests_per_unit: 9}}\n",
+        behaviour,
+    );
+    let ask = || {
+        let descriptors = ["a", "b", "c"].map(|key| hits(&[(key, "x")], 1)).to_vec();
+        let response = scene.ask(&request("d", descriptors));
+        let headers = response.response_headers_to_add.iter();
+        let headers: Vec<_> =
+            headers.map(|header| (header.key.clone(), header.value.clone())).collect();
+        let metadata = ShownStruct(response.dynamic_metadata.as_ref().unwrap());
+        let metadata: Value = serde_json::to_value(metadata).unwrap();
+        (headers, metadata["warnings"].clone())
+    };
+    assert_eq!(ask(), (vec![], Value::Null));
+    let value = r#""d.a", "the \"plan\" ?""#.to_owned();
+    let names = serde_json::json!(["d.a", "the \"plan\" é"]);
+    assert_eq!(ask(), (vec![("RateLimit-Warning".to_owned(), value)], names));
+}
+
+#[test]
 fn b70_descriptors_that_look_alike_when_joined_share_no_count() {
     let scene = Scene::new(
         "domain: d\ndescriptors:\n\

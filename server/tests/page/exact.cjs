@@ -30,6 +30,7 @@ const FULL = {
       { limit: "d.b", subject: "", tenant: "t", at_least: 8, at_most: 8, blocked_until_ms: null, block_level: 0 },
     ],
   },
+  warnings: [{ at_ms: ago(14), limit: "plan", subject: "s", tenant: "t", remaining: 1234 }],
   bans: [
     { at_ms: ago(15), protocol: "v1", limit: "d.a", subject: "s", tenant: null, until_ms: null, reason: null },
     { at_ms: ago(17), protocol: "resp", limit: "d.b", subject: null, tenant: null, until_ms: ago(-70), reason: "why" },
@@ -55,7 +56,7 @@ const FULL = {
 };
 
 const EMPTY = {
-  ...FULL, problems: [], limits: [], slow_calls: [], bans: [], errors: [], stores: FULL.stores.slice(2), on_store_error: "deny",
+  ...FULL, problems: [], limits: [], slow_calls: [], warnings: [], bans: [], errors: [], stores: FULL.stores.slice(2), on_store_error: "deny",
   other_limits: { count: 0, admitted_per_second: 0, refused_per_second: 0, shadow_per_second: 0 },
   refused_subjects: { are_shown: true, refusals: 1, top: [] },
   configuration: { loads: 0, in_force: null, refused: null },
@@ -92,6 +93,7 @@ async function exact(browser, origin, eventually) {
   assert.deepEqual(await rows("subjects"), [
     ["hidden", "d.a", "for 90 s; level 2", "12 – 3,456"], ["(empty); tenant t", "d.b", "none", "8"],
   ]);
+  assert.deepEqual(await rows("warnings"), [["s; tenant t", "plan", "14 s ago", "1,234"]]);
   assert.deepEqual(await rows("bans"), [
     ["s", "d.a", "15 s ago; v1", "unbanned", "–"],
     ["hidden", "d.b", "17 s ago; resp", "for 70 s", "why"],

@@ -177,7 +177,8 @@ pub(super) fn reply(request: &CallRequest, decision: &Decision) -> Reply {
 /// Returns the list for one charge. `last` is an additional element: the unspent amount after a
 /// peek, the fence of a hold with slots, the milliseconds until the earliest lapse of slots that
 /// deny the charge, or 1 if a settlement did not find its hold in a log. If the subject has
-/// offenses, the level of the block follows, and `last` is 0 if it has no other value.
+/// offenses, the level of the block follows, and `last` is 0 if it has no other value. If the
+/// policy warns, the last element is the text `warns`.
 fn charge(verdict: &Verdict, amount: u64, last: Option<i64>) -> Reply {
     let mut elements = vec![
         Reply::text(verdict.outcome().as_str()),
@@ -190,6 +191,7 @@ fn charge(verdict: &Verdict, amount: u64, last: Option<i64>) -> Reply {
     let level = i64::from(verdict.block_level());
     elements.extend(last.or((level > 0).then_some(0)).map(Reply::Integer));
     elements.extend((level > 0).then_some(Reply::Integer(level)));
+    elements.extend(verdict.warns().then_some(Reply::text("warns")));
     Reply::List(elements)
 }
 

@@ -97,6 +97,9 @@ impl Charge<'_> {
         if verdict.block_level() > 0 {
             fields.serialize_entry("block_level", &verdict.block_level())?;
         }
+        if verdict.warns() {
+            fields.serialize_entry("warns", &true)?;
+        }
         fields.serialize_entry("amount", amount)?;
         if let Some(unspent) = unspent {
             fields.serialize_entry("unspent", unspent)?;

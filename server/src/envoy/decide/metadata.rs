@@ -12,12 +12,13 @@ use crate::envoy::request::{RateLimitDescriptor, RateLimitRequest};
 use crate::limits::config::Unit;
 use crate::net::text::push_text;
 
-/// Returns the contents of the request, and the merged `metadata` of the limits that the request
-/// does not exceed.
+/// Returns the contents of the request, the merged `metadata` of the limits that the request does
+/// not exceed, and the names of the limits that warn.
 pub(super) fn metadata(
     request: &RateLimitRequest,
     planned: &[Planned],
     statuses: &[DescriptorStatus],
+    warnings: &[&str],
 ) -> Struct {
     let mut fields = HashMap::new();
     fields.insert("domain".to_owned(), text([&*request.domain]));
@@ -37,6 +38,10 @@ pub(super) fn metadata(
     }
     if !merged.fields.is_empty() {
         fields.insert("metadata".to_owned(), value(Kind::StructValue(merged)));
+    }
+    if !warnings.is_empty() {
+        let names = warnings.iter().map(|name| text([name.as_bytes()])).collect();
+        fields.insert("warnings".to_owned(), list(names));
     }
     Struct { fields }
 }

@@ -318,15 +318,17 @@ impl Decider {
         let is_over = respond::is_over_limit(&planned, &statuses, behaviour);
         let is_refused = is_over && !behaviour.is_shadow;
         let code = if is_refused { Code::OverLimit } else { Code::Ok };
+        let warnings = respond::warnings(&planned, &answers);
         let headers = behaviour.headers.as_ref();
+        let headers = headers.map(|names| respond::headers(&planned, &statuses, behaviour, names));
+        let mut headers = headers.unwrap_or_default();
+        headers.extend(respond::warning_header(&warnings));
         let response = RateLimitResponse {
             overall_code: code.into(),
-            response_headers_to_add: headers
-                .map(|names| respond::headers(&planned, &statuses, behaviour, names))
-                .unwrap_or_default(),
+            response_headers_to_add: headers,
             dynamic_metadata: behaviour
                 .has_metadata
-                .then(|| metadata::metadata(request, &planned, &statuses)),
+                .then(|| metadata::metadata(request, &planned, &statuses, &warnings)),
             statuses,
             ..RateLimitResponse::default()
         };

@@ -203,6 +203,42 @@ pub(super) fn headers(
     headers
 }
 
+/// Returns the names of the limits that [warn](tidegate_core::Policy::warn_at), each once. A limit
+/// without a name has its key in statistics instead.
+pub(super) fn warnings<'p>(planned: &'p [Planned], answers: &[Option<Answer>]) -> Vec<&'p str> {
+    let mut names: Vec<&str> = Vec::new();
+    for (planned, answer) in planned.iter().zip(answers) {
+        let warns = match answer {
+            Some(Answer::Policy(it) | Answer::Used(it) | Answer::Slots(it)) => it.warns(),
+            Some(Answer::Counted(_)) | None => false,
+        };
+        if let (true, Target::Limited(limited)) = (warns, &planned.target) {
+            let limit = &limited.limit;
+            let name = if limit.name.is_empty() { limit.stat_key.name() } else { &*limit.name };
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+/// Returns the header with the names of the limits that warn: a list of structured strings (RFC
+/// 9651). Returns `None` if no limit warns. Characters that a string cannot contain become `?`.
+pub(super) fn warning_header(warnings: &[&str]) -> Option<HeaderValue> {
+    let quoted = |name: &&str| {
+        let text: String =
+            name.chars().map(|c| if matches!(c, ' '..='~') { c } else { '?' }).collect();
+        format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+    };
+    let value = warnings.iter().map(quoted).collect::<Vec<_>>().join(", ");
+    (!warnings.is_empty()).then(|| HeaderValue {
+        key: "RateLimit-Warning".to_owned(),
+        value,
+        ..HeaderValue::default()
+    })
+}
+
 /// Returns the statistics of all descriptors with a limit, except for refunds. If `is_refused` is
 /// `true`, the hits that a policy would admit were not charged. `cached` contains the indices of
 /// the descriptors that the cache of denials refused.

@@ -11,6 +11,7 @@
 //! | refused subjects | 512 per minute, two minutes |
 //! | slow calls | 10 per minute, two minutes |
 //! | bans | the last 20 |
+//! | warnings | the last 20 |
 //! | a subject, a text | 160 bytes; the middle of a longer text is left out |
 //!
 //! A decision increments one counter of its limit. A refusal is also counted in a [`Sketch`]. Once
@@ -29,6 +30,7 @@ mod sketch;
 mod slow;
 mod snapshot;
 mod stores;
+mod warnings;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -52,6 +54,7 @@ use shown::{Cut, cut_text, shown};
 pub use sketch::{Estimate, Sketch};
 use slow::SlowCalls;
 pub use stores::{WatchedStore, without_secrets};
+pub use warnings::LastWarnings;
 
 /// The maximum number of limits in the files that have their own rates. All further limits share
 /// one entry. The same maximum applies to the policies of calls.
@@ -110,6 +113,7 @@ pub struct Activity {
     refusals: Refusals,
     slow: SlowCalls,
     bans: Bans,
+    warnings: LastWarnings,
     loads: Mutex<Loads>,
     stores: Vec<WatchedStore>,
     samples: Mutex<Samples>,
@@ -139,6 +143,7 @@ impl Activity {
             refusals: Refusals::default(),
             slow: SlowCalls::default(),
             bans: Bans::default(),
+            warnings: LastWarnings::new(settings.shows_subjects),
             loads: Mutex::default(),
             stores,
             samples: Mutex::new(Samples {
@@ -148,6 +153,12 @@ impl Activity {
                 until_rotation: SECONDS,
             }),
         }
+    }
+
+    /// Returns this state with warnings, which the stores record.
+    #[must_use]
+    pub fn with_warnings(self, warnings: LastWarnings) -> Self {
+        Self { warnings, ..self }
     }
 
     /// Computes rates and checks whether the stores answer, both once a second. This function never

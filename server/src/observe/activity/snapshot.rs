@@ -10,6 +10,7 @@ use super::minutes::Refused;
 use super::shown::{Cut, shown};
 use super::slow::SlowCall;
 use super::stores::WatchedStore;
+use super::warnings::Warned;
 use super::{Activity, LimitName, LimitsQuery, Samples, lock};
 use crate::store::OnStoreError;
 
@@ -65,6 +66,7 @@ impl Activity {
             },
             "slow_calls": self.slow.top().into_iter().map(slow_call).collect::<Vec<_>>(),
             "bans": self.bans.last().into_iter().map(ban).collect::<Vec<_>>(),
+            "warnings": self.warnings.last().into_iter().map(warned).collect::<Vec<_>>(),
             "stores": self.stores.iter().map(store).collect::<Vec<_>>(),
             "on_store_error": match self.settings.on_store_error {
                 OnStoreError::Error => "error".to_owned(),
@@ -201,6 +203,15 @@ fn ban(ban: Ban) -> Value {
     put_subject(&mut fields, ban.subject);
     fields.insert("until_ms".into(), end.map(millis).into());
     fields.insert("reason".into(), reason.map(|reason| shown(reason.as_bytes())).into());
+    Value::Object(fields)
+}
+
+fn warned(warned: Warned) -> Value {
+    let mut fields = Map::new();
+    fields.insert("at_ms".into(), millis(warned.at).into());
+    fields.insert("limit".into(), shown(warned.policy.to_string().as_bytes()).into());
+    put_subject(&mut fields, warned.subject);
+    fields.insert("remaining".into(), warned.remaining.into());
     Value::Object(fields)
 }
 

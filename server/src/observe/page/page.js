@@ -157,6 +157,15 @@ function banColumns(now) {
   ];
 }
 
+function warningColumns(now) {
+  return [
+    { kind: "wide", set: (cell, it) => parts(cell, subjectText(it)) },
+    { kind: "wide", set: (cell, it) => setText(cell, it.limit) },
+    { kind: "", set: (cell, it) => setText(cell, `${span(now - it.at_ms)} ago`) },
+    { kind: "number", label: "remaining", set: (cell, it) => setText(cell, count(it.remaining)) },
+  ];
+}
+
 function storeColumns(now) {
   const state = (it) => {
     if (it.answers === null) return [["not probed yet", "zero"]];
@@ -261,6 +270,7 @@ function show(activity) {
   fill("subjects", subjects.top, subjectColumns(now));
   const hidden = subjects.are_shown ? "" : " Subjects are hidden; page.subjects = true in the settings file shows them.";
   setText(byId("subjects-note"), `${plural(subjects.refusals, "refusal", "refusals")} in this and the previous minute. Two numbers are the bounds of a count.${hidden}`);
+  fill("warnings", activity.warnings, warningColumns(now));
   fill("bans", activity.bans, banColumns(now));
   fill("stores", activity.stores, storeColumns(now));
   const onStoreError = activity.on_store_error;

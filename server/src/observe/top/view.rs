@@ -31,6 +31,7 @@ pub fn lines(snapshot: &Value, state: &State, width: Option<usize>) -> Vec<Line<
     view.head(snapshot, state);
     view.limits(snapshot);
     view.subjects(&snapshot["refused_subjects"]);
+    view.warnings(snapshot);
     view.bans(snapshot);
     view.stores(snapshot);
     view.configuration(&snapshot["configuration"]);
@@ -195,6 +196,22 @@ impl View {
             }
         }
         self.none_if(top.is_empty(), "no refusal");
+    }
+
+    /// Adds the last warnings, if there are any.
+    fn warnings(&mut self, snapshot: &Value) {
+        let warnings = list(&snapshot["warnings"]);
+        if warnings.is_empty() {
+            return;
+        }
+        self.title("LAST WARNINGS", &["remaining"]);
+        for warning in warnings {
+            let ago = span(self.now.saturating_sub(number(warning, "at_ms")));
+            let parts = ["limit", "subject"].map(|field| text(warning, field) + "  ");
+            let name = format!("{ago} ago  {}", parts.concat().trim_end());
+            let remaining = count(number(warning, "remaining"));
+            self.row(&name, &[(remaining, Style::new())]);
+        }
     }
 
     /// Adds the last bans, if there are any.

@@ -75,7 +75,7 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
     for status in [200, 429, 429] {
         assert_eq!(client.call("POST", "/json", "", ASK).await.status, status);
     }
-    let call = r#"{"policy": "p: fixed-window 1/365d", "subject": "alice"}"#;
+    let call = r#"{"policy": "p: fixed-window 1/365d warn 1%", "subject": "alice"}"#;
     let json = "Content-Type: application/json\r\n";
     for status in [200, 429] {
         assert_eq!(client.call("POST", "/v1/acquire", json, call).await.status, status);
@@ -94,7 +94,7 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
                 history.iter().any(|rate| rate.as_f64().unwrap() > 0.0)
             };
             let is_asked = activity["stores"][0]["answers"] == true;
-            if refused("d.a") && refused("p: fixed-window 1/365d") && is_asked {
+            if refused("d.a") && refused("p: fixed-window 1/365d warn 1%") && is_asked {
                 break body;
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -103,6 +103,12 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
     let body = timeout(PATIENCE, is_recorded).await.unwrap();
     assert!(!body.contains("alice"), "{body}");
     let activity: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let [warning] = &activity["warnings"].as_array().unwrap()[..] else { panic!("{body}") };
+    assert_eq!(warning["limit"], "p: fixed-window 1/365d warn 1%");
+    assert_eq!(
+        (&warning["remaining"], &warning["subject"]),
+        (&serde_json::json!(0), &serde_json::Value::Null)
+    );
     for call in activity["slow_calls"].as_array().unwrap() {
         let limit = call["limit"].as_str().unwrap();
         let protocol = match limit {

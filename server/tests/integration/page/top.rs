@@ -144,6 +144,7 @@ fn full() -> Value {
             "subject": "s", "tenant": "t", "limit": "d.a", "at_least": 1_234, "at_most": 1_234_567,
             "blocked_until_ms": at(0) + 240_000, "block_level": 2,
         }]},
+        "warnings": [{"at_ms": at(5), "limit": "plan: x", "subject": "s", "remaining": 1_234}],
         "bans": [
             {"at_ms": at(1), "protocol": "v1", "limit": "p", "subject": "s", "until_ms": null, "reason": null},
             {"at_ms": at(9), "protocol": "resp", "limit": "p", "subject": "s", "until_ms": at(0) + 7_200_000, "reason": "why"},
@@ -183,6 +184,9 @@ fn each_field_of_a_snapshot_has_its_place_and_unit() {
         "SUBJECTS REFUSED MOST, IN THIS AND THE PREVIOUS MINUTE      at least   at most",
         "s  tenant t  d.a                                               1,234 1,234,567",
         "  blocked for 4 min, level 2",
+        "",
+        "LAST WARNINGS                                                        remaining",
+        "5 s ago  plan: x  s                                                      1,234",
         "",
         "LAST BANS                                                              blocked",
         "1 s ago  v1  p  s                                                     unbanned",

@@ -52,6 +52,20 @@ async fn several_charges_are_taken_together_or_not_at_all() {
 }
 
 #[tokio::test]
+async fn a_warning_is_the_last_element() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let policy = "plan: fixed-window 2/1h anchored block 1m x4 up to 1d forget 7d warn 50%";
+    for (command, expected) in [
+        (&["TG.PEEK", "bob", policy][..], "[1 0 [allowed 2 2 0 0 0]]"),
+        (&["TG.ACQUIRE", "bob", policy], "[1 0 [allowed 2 1 0 3600000 1 warns]]"),
+        (&["TG.BLOCK", "bob", policy, "EX", "60"], "[1 0 [blocked 2 0 60000 3600000 0]]"),
+    ] {
+        assert_eq!(call(client, command).await, expected, "{command:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_ban_has_a_reason_and_the_level_is_the_last_element() {
     let server = Server::start().await;
     let client = &mut server.client().await;

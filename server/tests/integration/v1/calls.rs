@@ -38,6 +38,25 @@ async fn a_call_says_what_remains_and_when_to_come_again() {
 }
 
 #[tokio::test]
+async fn a_call_warns_from_the_percentage_on() {
+    let server = Server::start().await;
+    let call = |cost: u64| {
+        let charge =
+            json!({"policy": "plan: fixed-window 10/1h warn 80%", "subject": "a", "cost": cost});
+        json!({"charges": [charge, {"policy": "fixed-window 99/1h", "subject": "a"}]}).to_string()
+    };
+    let below = server.post("acquire", &call(7)).await;
+    assert_eq!(
+        (below.field("ratelimit-warning"), below.json()["charges"][0].get("warns")),
+        (None, None)
+    );
+    let above = server.post("acquire", &call(1)).await;
+    assert_eq!((above.status, above.field("ratelimit-warning")), (200, Some("\"plan\"")));
+    assert_eq!(above.json()["charges"][0]["warns"], true);
+    assert_eq!(above.json()["charges"][1].get("warns"), None);
+}
+
+#[tokio::test]
 async fn a_grant_tops_up_a_quota_once_per_id_and_until_its_end() {
     let server = Server::start().await;
     let quota = "plan: quota 5/day in UTC";
