@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::days::Days;
 use super::timeline::Timeline;
-use crate::report::{GrantsReport, Offender, PolicyReport, escape};
+use crate::report::{GrantsReport, Offender, PolicyReport, WarningsReport, escape};
 use crate::trace::{Record, Subjects};
 use tidegate_core::{Algorithm, Decision, Policy};
 
@@ -22,6 +22,7 @@ pub(super) struct Tally {
     timeline: Timeline,
     days: Option<Days>,
     grants: GrantsReport,
+    warns: bool,
     /// The limit of credits, or `None` for other policies. A later grant can admit any cost up to
     /// this limit, although a denial has no wait.
     credits: Option<u64>,
@@ -31,6 +32,7 @@ pub(super) struct Tally {
 struct Counts {
     requests: u64,
     denied: u64,
+    warned: u64,
 }
 
 impl Tally {
@@ -40,7 +42,8 @@ impl Tally {
             _ => false,
         };
         let credits = is_credits.then(|| policy.limit());
-        Self { days: Days::new(policy), credits, ..Self::default() }
+        let warns = policy.warn_percent().is_some();
+        Self { days: Days::new(policy), credits, warns, ..Self::default() }
     }
 
     pub(super) fn count(&mut self, record: Record, decision: &Decision) {
@@ -51,6 +54,7 @@ impl Tally {
         }
         let counts = &mut self.by_subject[subject];
         counts.requests += 1;
+        counts.warned += u64::from(decision.warnings().next().is_some());
         if admitted {
             self.admitted += 1;
             self.cost_admitted = self.cost_admitted.saturating_add(record.cost);
@@ -96,6 +100,11 @@ impl Tally {
                 denied: counts.denied,
             }
         };
+        let warned = self.by_subject.iter().filter(|counts| counts.warned > 0);
+        let warnings = self.warns.then(|| WarningsReport {
+            requests: warned.clone().map(|counts| counts.warned).sum(),
+            subjects: warned.count() as u64,
+        });
         let micros = |wait: Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
         PolicyReport {
             policy: policy.to_string(),
@@ -110,6 +119,7 @@ impl Tally {
             offenders: denied.into_iter().take(OFFENDERS).map(offender).collect(),
             timeline: self.timeline.report(),
             grants: (self.grants != GrantsReport::default()).then_some(self.grants),
+            warnings,
             days: self.days.as_ref().map(Days::report).unwrap_or_default(),
         }
     }

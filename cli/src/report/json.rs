@@ -63,6 +63,8 @@
 //!   dates are in the time zone of the quota. A day without requests is omitted.
 //! * A quota with grants has `grants`, such as `{"amount": 500, "made": 2, "refused": 0}`. `amount`
 //!   is the sum of all made grants.
+//! * A policy with `warn` has `warnings`, such as `{"requests": 12, "subjects": 3}`: the requests at
+//!   which it warned, and their subjects.
 //! * `settling` exists if `--late-cost` is set. `way` is `check`, `fixed` or `learned`.
 //!   `idle_cost_s` is in units of cost times seconds, and `idle_cost` is the average over time.
 //! * `slots` exists if there are policies of slots. `peak_wanted` and `peak` are numbers of slots

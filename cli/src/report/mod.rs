@@ -135,6 +135,18 @@ pub struct PolicyReport {
     /// The grants to a quota or credits, or `None` if there were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grants: Option<GrantsReport>,
+    /// The warnings of the policy, or `None` if the policy never warns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warnings: Option<WarningsReport>,
+}
+
+/// The requests at which a policy [warned](tidegate_core::Policy::warn_at).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct WarningsReport {
+    /// The number of requests at which the policy warned, admitted or denied.
+    pub requests: u64,
+    /// The number of subjects of these requests.
+    pub subjects: u64,
 }
 
 /// The grants that topped up a quota or credits.

@@ -443,6 +443,22 @@ fn a_list_allows_and_denies_subjects_of_each_policy() {
     assert!(message.contains("ip.txt: line 1: the address `192.0.2.1` has bits"), "{message}");
 }
 
+#[test]
+fn requests_from_the_percentage_of_a_limit_on_are_counted() {
+    let folder = folder();
+    let page = folder.path().join("page.html");
+    let options = ["--policy", "fixed-window 8/1m warn 75%", "--html", page.to_str().unwrap()];
+    let run =
+        |format: &[&str]| tidegate(&[&["replay", "-"], &options[..], format].concat(), &log());
+    // The first subject sends ten requests within a second: five, and then five with a warning.
+    let report = json(&run(&["--json"]));
+    let expected = serde_json::json!({"requests": 5, "subjects": 1});
+    assert_eq!(report["policies"][0]["warnings"], expected);
+    let table = text(&run(&[]).stdout);
+    assert!(table.contains("warn 75%: warned at 5 requests of 1 subject\n"), "{table}");
+    assert!(std::fs::read_to_string(&page).unwrap().contains("Subjects warned"));
+}
+
 /// Each day of March 2026 has a request at 22:30 and one at 23:30 UTC. In Amsterdam, midnight is at
 /// 23:00 UTC until March 28, and then at 22:00 UTC.
 #[test]

@@ -6,7 +6,7 @@ use super::escape::Html;
 use crate::report::escape::shorten;
 use crate::report::number::{share, thousands};
 use crate::report::time::{micros_text, moment};
-use crate::report::{GrantsReport, PolicyReport, Report, Source};
+use crate::report::{GrantsReport, PolicyReport, Report, Source, WarningsReport};
 
 /// Writes the section.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
@@ -40,6 +40,16 @@ const COST_COLUMNS: [Column; 3] = [
     ("Share of cost denied", |policy| share(policy.cost_denied, policy.cost())),
 ];
 
+/// The columns that are shown if a policy warns.
+const WARNING_COLUMNS: [Column; 2] = [
+    ("Requests warned", |policy| warning_number(policy, |warnings| warnings.requests)),
+    ("Subjects warned", |policy| warning_number(policy, |warnings| warnings.subjects)),
+];
+
+fn warning_number(policy: &PolicyReport, number: fn(WarningsReport) -> u64) -> String {
+    policy.warnings.map_or_else(|| "–".to_owned(), |warnings| thousands(number(warnings)))
+}
+
 /// The columns that are shown if there were grants.
 const GRANT_COLUMNS: [Column; 3] = [
     ("Grants", |policy| grant_number(policy, |grants| grants.made)),
@@ -55,7 +65,9 @@ fn policies(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let costs: &[Column] = if report.source.has_costs() { &COST_COLUMNS } else { &[] };
     let has_grants = report.policies.iter().any(|policy| policy.grants.is_some());
     let grants: &[Column] = if has_grants { &GRANT_COLUMNS } else { &[] };
-    let columns = || COLUMNS.iter().chain(costs).chain(grants);
+    let has_warnings = report.policies.iter().any(|policy| policy.warnings.is_some());
+    let warnings: &[Column] = if has_warnings { &WARNING_COLUMNS } else { &[] };
+    let columns = || COLUMNS.iter().chain(costs).chain(grants).chain(warnings);
     writeln!(
         out,
         "<div class=\"scroll\" role=\"region\" aria-labelledby=\"details\" tabindex=\"0\">\n\

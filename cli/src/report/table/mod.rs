@@ -24,7 +24,7 @@ use self::paint::{Paint, Tone};
 use super::escape::{shorten, visible};
 use super::number::{counted, share, thousands};
 use super::time::{micros_text, period};
-use super::{GrantsReport, Offender, PolicyReport, Report, Source, Suggestion};
+use super::{GrantsReport, Offender, PolicyReport, Report, Source, Suggestion, WarningsReport};
 
 /// The number of offenders that are shown per policy. The other formats show all offenders.
 const OFFENDERS: usize = 3;
@@ -58,6 +58,7 @@ pub fn write(report: &Report, out: &mut impl io::Write, options: Options) -> io:
     }
     for policy in &report.policies {
         grants(policy, out, options.width, paint)?;
+        warnings(policy, out, options.width)?;
     }
     if report.policies.iter().any(|policy| !policy.offenders.is_empty()) {
         writeln!(out)?;
@@ -158,6 +159,15 @@ fn grants(
         some => paint.text(&format!(", {} refused", thousands(some)), Tone::Warning),
     };
     writeln!(out, "{}: {made}{refused}", shorten(&policy.policy, width / 2))
+}
+
+/// Writes a line about the warnings of a policy, or nothing if it never warns.
+fn warnings(policy: &PolicyReport, out: &mut impl io::Write, width: usize) -> io::Result<()> {
+    let Some(WarningsReport { requests, subjects }) = policy.warnings else { return Ok(()) };
+    let requests = counted(requests, "request", "requests");
+    let subjects = counted(subjects, "subject", "subjects");
+    let policy = shorten(&policy.policy, width / 2);
+    writeln!(out, "{policy}: warned at {requests} of {subjects}")
 }
 
 fn cells(policy: &PolicyReport, costs: bool, never: bool) -> Vec<Cell> {

@@ -4,7 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate::report::{
     Day, Fill, GrantsReport, LeasedReport, LeasedRun, Offender, PolicyReport, Report,
-    SettlingReport, SettlingRun, SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline, Way,
+    SettlingReport, SettlingRun, SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline,
+    WarningsReport, Way,
 };
 
 /// Generates small, large and extreme numbers.
@@ -71,6 +72,7 @@ prop_compose! {
         timeline in timeline(),
         days in vec(day(), 0..4),
         grants in prop::option::of([number(), number(), number()]),
+        warnings in prop::option::of([number(), number()]),
     ) -> PolicyReport {
         let [policy, algorithm] = words;
         let [admitted, denied, cost_admitted, cost_denied, never, subjects_denied] = numbers;
@@ -78,6 +80,7 @@ prop_compose! {
             policy, algorithm, admitted, denied, cost_admitted, cost_denied, never,
             subjects_denied, max_wait, offenders, timeline, days,
             grants: grants.map(|[amount, made, refused]| GrantsReport { amount, made, refused }),
+            warnings: warnings.map(|[requests, subjects]| WarningsReport { requests, subjects }),
         }
     }
 }

@@ -105,6 +105,7 @@ fn day_policy(
         timeline,
         days: vec![],
         grants: None,
+        warnings: None,
     }
 }
 

@@ -44,6 +44,7 @@ fn small() -> Report {
             offenders: vec![Offender { subject: "2001:db8::1".into(), requests: 6, denied: 3 }],
             days: vec![],
             grants: None,
+            warnings: None,
             timeline: Timeline {
                 start: fixtures::START,
                 step: 5_000_000,
