@@ -4,7 +4,7 @@ use super::days::Days;
 use super::timeline::Timeline;
 use crate::report::{GrantsReport, Offender, PolicyReport, WarningsReport, escape};
 use crate::trace::{Record, Subjects};
-use tidegate_core::{Algorithm, Decision, Policy};
+use tidegate_core::{Algorithm, Decision, Outcome, Policy, Verdict};
 
 /// The maximum number of listed offenders.
 const OFFENDERS: usize = 20;
@@ -62,8 +62,12 @@ impl Tally {
             counts.denied += 1;
             self.denied += 1;
             self.cost_denied = self.cost_denied.saturating_add(record.cost);
-            match decision.verdicts().first().and_then(|verdict| verdict.retry_after()) {
+            let verdict = decision.verdicts().first();
+            // A list denies a subject, whatever the cost.
+            let is_listed = verdict.is_some_and(|verdict| verdict.outcome() == Outcome::DenyListed);
+            match verdict.and_then(Verdict::retry_after) {
                 Some(wait) => self.max_wait = self.max_wait.max(Some(wait)),
+                None if is_listed => {}
                 None if self.credits.is_some_and(|credits| record.cost <= credits) => {}
                 None => self.never += 1,
             }
@@ -129,5 +133,5 @@ impl Tally {
 /// decision that an enforced policy would have made, because a replay also reports the denials of a
 /// shadow.
 pub(super) fn would_admit(decision: &Decision) -> bool {
-    decision.verdicts().iter().all(|v| v.outcome() == tidegate_core::Outcome::Allowed)
+    decision.verdicts().iter().all(|v| v.outcome() == Outcome::Allowed)
 }

@@ -56,15 +56,15 @@
 //!   denial had a wait.
 //! * Numbers are integers of up to 64 bits. They are never rounded or written as floats. A reader
 //!   that stores numbers as doubles loses the low bits of numbers above 2^53.
-//! * `never` counts the denied requests that would be denied after any wait. `offenders` is sorted,
-//!   with the most denied subject first. The list is complete if its length is `subjects_denied`.
-//!   `asked` is the share that was given to `--suggest`.
+//! * `never` counts the denied requests whose cost is above the capacity of the policy.
+//! * `offenders` is sorted, with the most denied subject first. The list is complete if its length
+//!   is `subjects_denied`. `asked` is the share that was given to `--suggest`.
 //! * A quota also has `days`, such as `[{"date": "2026-03-29", "admitted": 6, "denied": 3}]`. The
 //!   dates are in the time zone of the quota. A day without requests is omitted.
 //! * A quota with grants has `grants`, such as `{"amount": 500, "made": 2, "refused": 0}`. `amount`
 //!   is the sum of all made grants.
-//! * A policy with `warn` has `warnings`, such as `{"requests": 12, "subjects": 3}`: the requests at
-//!   which it warned, and their subjects.
+//! * A policy with `warn` has `warnings`, such as `{"requests": 12, "subjects": 3}`: the requests
+//!   at which it warned, and their subjects.
 //! * `settling` exists if `--late-cost` is set. `way` is `check`, `fixed` or `learned`.
 //!   `idle_cost_s` is in units of cost times seconds, and `idle_cost` is the average over time.
 //! * `slots` exists if there are policies of slots. `peak_wanted` and `peak` are numbers of slots

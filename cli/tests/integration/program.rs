@@ -435,6 +435,7 @@ fn a_list_allows_and_denies_subjects_of_each_policy() {
         let output = tidegate(&arguments, &log());
         assert!(output.status.success(), "{}", self::text(&output.stderr));
         assert_eq!(json(&output)["policies"][0]["admitted"], admitted, "{text}");
+        assert_eq!(json(&output)["policies"][0]["never"], 0, "a list denies subjects, not costs");
     }
     std::fs::write(&lists, "deny 192.0.2.1/24").unwrap();
     let output = tidegate(&arguments, &log());

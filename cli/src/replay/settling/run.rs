@@ -79,8 +79,6 @@ impl<'a> Run<'a> {
         records: &[Record],
     ) -> Result<Self, Error> {
         let clock = ManualClock::default();
-        let total = records.iter().fold(0, |sum: u64, record| sum.saturating_add(record.cost));
-        let total = total.min(MAX_EXACT);
         let first = records.first().map_or(0, |record| record.time);
         let last = records.last().map_or(first, |record| record.time);
         Ok(Self {
@@ -90,8 +88,8 @@ impl<'a> Run<'a> {
             estimate,
             estimator: Estimator::new(settling.cover, estimate),
             limiter: Limiter::new(memory(clock.clone(), MAX_IDS), [policy.clone()])?,
-            used: Meter::new(policy, total, clock.clone())?,
-            covered: Meter::new(policy, total, clock.clone())?,
+            used: Meter::new(policy, clock.clone()),
+            covered: Meter::new(policy, clock.clone()),
             clock,
             running: BTreeMap::new(),
             idle_now: Vec::new(),
