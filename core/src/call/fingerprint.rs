@@ -35,8 +35,12 @@ impl Call<'_> {
         for charge in self.charges.iter() {
             // The result is ignored because writing to a digest cannot fail.
             let _ = match self.operation {
-                // The numbers of the policy can change while the store remembers the grant.
+                // The numbers of the policy can change while the store remembers the call. A hold
+                // of slots then still ends.
                 Operation::Grant { .. } => write!(digest, "{}\0", charge.policy.state_name()),
+                operation if operation.is_of_hold() && charge.policy.is_concurrent() => {
+                    write!(digest, "{}\0", charge.policy.state_name())
+                }
                 // The text of the policy contains its name and all its numbers.
                 _ => write!(digest, "{}\0", charge.policy),
             };

@@ -496,3 +496,25 @@ impl fmt::Debug for Verdict {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_that_has_recovered_does_not_warn() {
+        let verdict = Verdict::new(Outcome::Allowed, 9).with_remaining(1).with_warning(true);
+        let verdict = verdict.with_reset_after(Duration::from_micros(5));
+        assert_eq!((verdict.later(4).remaining(), verdict.later(4).warns()), (1, true));
+        assert_eq!((verdict.later(5).remaining(), verdict.later(5).warns()), (9, false));
+    }
+
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn a_charge_that_the_rest_of_a_chunk_admits_still_warns() {
+        let denied = Verdict::new(Outcome::Denied, 9).with_warning(true).with_remaining(1);
+        let admitted = denied.with_more_remaining(2, 3);
+        assert_eq!((admitted.outcome(), admitted.warns()), (Outcome::Allowed, true));
+        assert!(!denied.with_warning(false).with_more_remaining(2, 3).warns());
+    }
+}

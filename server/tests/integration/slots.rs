@@ -268,15 +268,14 @@ fn a_shadow_takes_slots_and_refuses_nothing() {
 }
 
 #[test]
-fn a_changed_policy_keeps_the_slots_in_use_until_the_lease() {
+fn a_changed_limit_keeps_the_slots_in_use_until_their_requests_end() {
     let scene = Scene::new(CONFIG);
     assert!(passes(&scene, &[slot("1")]) && passes(&scene, &[slot("2")]));
     let config = CONFIG.replace("concurrent 2", "concurrent 3");
     scene.decider.set_config(read(&config).unwrap()).unwrap();
     assert_eq!(free(&scene), 1);
-    // The hold has the previous policy, so the end of the request does not find it.
     assert!(passes(&scene, &[end("1")]));
-    assert_eq!(free(&scene), 1);
+    assert_eq!(free(&scene), 2);
     scene.advance(60);
     assert_eq!(free(&scene), 3);
 }

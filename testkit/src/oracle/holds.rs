@@ -62,6 +62,24 @@ fn held_charges(charges: &[Charge<'_>]) -> Vec<HeldCharge> {
     charges.iter().map(held_charge).collect()
 }
 
+/// Returns `true` if a call with these charges belongs to a hold. The numbers and the settings of
+/// slots can have changed.
+fn is_of(held: &[HeldCharge], charges: &[Charge<'_>]) -> bool {
+    let is_same = |((held, charge), other): ((&HeldCharge, &Charge<'_>), &HeldCharge)| {
+        let (text, tenant, subject, is_check_only) = held;
+        let is_same_key = || {
+            let Ok(policy) = text.parse::<Policy>() else { return false };
+            let held = Charge::new(&policy, subject).tenant(tenant);
+            ledger::is_slots(&policy)
+                && ledger::key_of(&held) == ledger::key_of(charge)
+                && *is_check_only == charge.is_check_only
+        };
+        held == other || is_same_key()
+    };
+    let others = held_charges(charges);
+    held.len() == charges.len() && held.iter().zip(charges).zip(&others).all(is_same)
+}
+
 /// Executes a call that names a hold. Returns the answer, and the hold after the call.
 pub(super) fn execute(
     ledger: &mut Ledger,
@@ -80,7 +98,7 @@ pub(super) fn execute(
     let hold = hold.filter(|hold| now < hold.expires_at);
     let fail = |kind| (Reply::Error(vec![kind]), hold.cloned());
     let costs: Vec<u64> = charges.iter().map(|charge| charge.cost).collect();
-    if hold.is_some_and(|hold| hold.charges != held_charges(&charges)) {
+    if hold.is_some_and(|hold| !is_of(&hold.charges, &charges)) {
         return fail(ErrorKind::IdReused);
     }
     let min = match call.operation {

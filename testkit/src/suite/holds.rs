@@ -727,6 +727,33 @@ pub(super) fn a_made_up_hold_gives_nothing_back<F: Fixture>(fixture: &F) {
     });
 }
 
+/// Checks that a settlement frees the slots of its hold although the limit, the lease and the
+/// settings of the policy have changed in the meantime.
+pub(super) fn slots_are_freed_after_a_change_of_their_limit<F: Fixture>(fixture: &F) {
+    case(fixture, async |harness| {
+        let policy = |text: &str| super::harness::policy(text);
+        let before = policy("p: concurrent 2 lease 1h");
+        let after = policy("p: concurrent 5 lease 2h block 1h warn 50% shadow");
+        harness.needs(&before);
+        harness.needs(&after);
+        fn charge(policy: &Policy) -> [Charge<'_>; 1] {
+            [Charge::new(policy, "s").cost(2)]
+        }
+        check!(must(harness, Operation::Hold, &charge(&before)).await.is_allowed());
+        check_eq!(harness.remaining(&after).await, 3);
+        let ended = must(harness, Operation::Settle, &[charge(&after)[0].cost(0)]).await;
+        check_eq!(ended.amounts(), [2]);
+        check_eq!(harness.remaining(&before).await, 2);
+        // Another name or another algorithm is another policy.
+        for text in ["q: concurrent 2 lease 1h", "p: fixed-window 2/1h"] {
+            let other = policy(text);
+            let charge = charge(&other)[0].cost(0);
+            let kind = must_fail(harness, Operation::Settle, &[charge]).await.kind();
+            check_eq!(kind, ErrorKind::IdReused, "{text}");
+        }
+    });
+}
+
 /// Checks that holds and settlements that are not valid are errors, and change nothing.
 pub(super) fn a_hold_that_is_not_valid_is_an_error<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {

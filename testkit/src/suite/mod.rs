@@ -297,6 +297,7 @@ macro_rules! __each_property {
             holds::a_shadow_that_refuses_holds_nothing,
             holds::as_much_as_there_is_can_be_held,
             holds::a_made_up_hold_gives_nothing_back,
+            holds::slots_are_freed_after_a_change_of_their_limit,
             holds::a_hold_that_is_not_valid_is_an_error,
             holds::a_hold_of_a_changed_policy_is_settled_where_it_was_taken,
             holds::a_hold_is_settled_once_whatever_is_lost,

@@ -133,7 +133,7 @@ pub(super) async fn give_back(
         match decision {
             Ok(decision) => set(answers, slots.index, Answer::Slots(only(&decision)?)),
             // Envoy also frees the slots of a request that was refused. A hold that was made before
-            // the policy changed keeps its slots until it lapses.
+            // the name of the policy changed keeps its slots until it lapses.
             Err(error) if matches!(error.kind(), ErrorKind::UnknownHold | ErrorKind::IdReused) => {}
             Err(error) => return Err(error),
         }
