@@ -432,6 +432,12 @@ impl ChargeReply {
         {
             wait = holds.wait(charge.policy, cost, now, wait);
         }
+        let total = match charge.policy.rule() {
+            Rule::Quota(rule) if charge.policy.warn_percent().is_some() => {
+                Some(rule.total(self.quota_state().as_ref(), now))
+            }
+            _ => None,
+        };
         let input = VerdictInput {
             outcome: self.outcome,
             wait,
@@ -441,7 +447,10 @@ impl ChargeReply {
             block_level: self.block_level,
             now,
         };
-        Some(input.verdict(charge.policy))
+        Some(match total {
+            Some(total) => input.verdict_of_quota(charge.policy, total),
+            None => input.verdict(charge.policy),
+        })
     }
 
     /// Returns the time of the charge: the current time, or the time of the last write if the clock
@@ -457,6 +466,12 @@ impl ChargeReply {
             _ => a,
         };
         now.max(written_at)
+    }
+
+    fn quota_state(&self) -> Option<Box<quota::State>> {
+        let [end, count, ..] = self.numbers;
+        let plain = || (count > 0).then(|| Box::new(quota::State::new(0, end, count)));
+        self.quota.clone().or_else(plain)
     }
 
     fn weigh(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {
@@ -483,11 +498,7 @@ impl ChargeReply {
                 let state = (b > 0).then_some(concurrent::State::new(b));
                 weigh(rule, state.as_ref(), cost, now)
             }
-            Rule::Quota(rule) => {
-                let state = self.quota.clone();
-                let plain = || (b > 0).then(|| Box::new(quota::State::new(0, a, b)));
-                weigh(rule, state.or_else(plain).as_ref(), cost, now)
-            }
+            Rule::Quota(rule) => weigh(rule, self.quota_state().as_ref(), cost, now),
             _ => return None,
         })
     }

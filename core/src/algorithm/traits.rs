@@ -187,9 +187,6 @@ pub struct Level {
     pub remaining: u64,
     /// The time at which the state recovers if nothing more is charged, in microseconds since 1970.
     pub recovers_at: u64,
-    /// The amount that remains if nothing is used, or `None` if this is the limit of the rule. With
-    /// grants and rolled-over quota, it is more than the limit.
-    pub total: Option<u64>,
 }
 
 impl Level {
@@ -197,6 +194,6 @@ impl Level {
     #[must_use]
     #[inline(always)]
     pub const fn new(remaining: u64, recovers_at: u64) -> Self {
-        Self { remaining, recovers_at, total: None }
+        Self { remaining, recovers_at }
     }
 }

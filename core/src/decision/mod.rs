@@ -17,6 +17,7 @@ pub use degraded::{Degraded, DegradedAnswer};
 pub use earliest_lapse::EarliestLapse;
 pub(crate) use held::held_of;
 pub use policy_verdict::PolicyVerdict;
+pub(crate) use verdict::reaches;
 pub use verdict::{Outcome, Verdict};
 
 use crate::call::MAX_CHARGES;
@@ -237,6 +238,7 @@ impl Decision {
     /// method sets the limit of the whole policy.
     pub(crate) fn with_limits(mut self, limits: impl Iterator<Item = u64>) -> Self {
         for (verdict, limit) in self.verdicts_mut().iter_mut().zip(limits) {
+            *verdict = verdict.with_fixed_warning();
             verdict.limit = limit;
         }
         self

@@ -27,7 +27,7 @@ use crate::time::{Wait, micros_of_ceil};
 // A verdict consists of five words without niches. So a copy moves whole words, and an enum that
 // contains a verdict stores its tag outside the verdict. `flags` is the first field, because every
 // caller reads it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct Verdict {
     flags: Flags,
     pub(super) limit: u64,
@@ -54,8 +54,10 @@ impl Flags {
     const ALLOW_LISTED: u64 = 32;
     const DENY_LISTED: u64 = 64;
     const WARNS: u64 = 128;
-    /// The level of the block follows these bits.
+    /// The level of the block follows these bits, and then the percentage from which the policy
+    /// warns, or 0.
     const LEVEL_SHIFT: u32 = 8;
+    const PERCENT_SHIFT: u32 = 16;
 
     #[inline]
     const fn new(outcome: Outcome) -> Self {
@@ -86,6 +88,16 @@ impl Flags {
     #[inline]
     const fn level(self) -> u8 {
         self.0.to_le_bytes()[1]
+    }
+
+    #[inline]
+    const fn with_percent(self, percent: u8) -> Self {
+        Self(self.0 & !(0xff << Self::PERCENT_SHIFT) | (percent as u64) << Self::PERCENT_SHIFT)
+    }
+
+    #[inline]
+    const fn percent(self) -> u8 {
+        self.0.to_le_bytes()[2]
     }
 
     #[inline]
@@ -214,8 +226,15 @@ impl Verdict {
     }
 
     #[inline]
-    pub(crate) fn with_shadow_of(self, policy: &Policy) -> Self {
-        Self { flags: self.flags.with(Flags::SHADOW, policy.is_shadow()), ..self }
+    pub(crate) fn with_settings_of(self, policy: &Policy) -> Self {
+        let flags = self.flags.with(Flags::SHADOW, policy.is_shadow());
+        Self { flags: flags.with_percent(policy.warn_in_verdicts()), ..self }
+    }
+
+    /// Computes the warning now, so that a later change of the limit does not change it.
+    pub(crate) fn with_fixed_warning(self) -> Self {
+        let warns = self.warns();
+        Self { flags: self.flags.with_percent(0), ..self }.with_warning(warns)
     }
 
     #[inline]
@@ -249,7 +268,12 @@ impl Verdict {
     #[must_use]
     #[inline]
     pub fn warns(&self) -> bool {
+        // Verdicts that are built in the fastest way do not compute the warning, so that a caller
+        // who does not read it does not pay for the remaining amount.
+        let used = || self.limit.saturating_sub(self.remaining_or_block);
+        let percent = self.flags.percent().into();
         self.flags.has(Flags::WARNS)
+            || percent > 0 && !self.has_block() && reaches(percent, used(), self.limit)
     }
 
     /// Returns the limit of the policy, which is the maximum that it admits at one instant, without
@@ -399,6 +423,7 @@ impl Verdict {
             flags: self
                 .flags
                 .with(Flags::BLOCK, false)
+                .with_percent(0)
                 .with(Flags::WARNS, self.warns() && other.warns()),
             ..self
         }
@@ -453,7 +478,8 @@ impl Verdict {
         }
         let flags = Flags::new(Outcome::Allowed)
             .with(Flags::SHADOW, verdict.is_shadow())
-            .with(Flags::WARNS, verdict.warns())
+            .with(Flags::WARNS, verdict.flags.has(Flags::WARNS))
+            .with_percent(verdict.flags.percent())
             .with_level(verdict.block_level());
         Self { flags, retry: Wait::ZERO, ..verdict }
     }
@@ -465,7 +491,8 @@ impl Verdict {
         let flags = Flags::new(Outcome::TooLarge)
             .with(Flags::SHADOW, self.is_shadow())
             .with(Flags::BLOCK, self.has_block())
-            .with(Flags::WARNS, self.warns())
+            .with(Flags::WARNS, self.flags.has(Flags::WARNS))
+            .with_percent(self.flags.percent())
             .with_level(self.block_level());
         Self { flags, retry: Wait::NEVER, ..self }
     }
@@ -480,6 +507,29 @@ impl Verdict {
         Self { flags, ..self }
     }
 }
+
+/// Returns `true` if the used amount is at least this percentage of the limit, which is above 0.
+#[inline]
+pub(crate) fn reaches(percent: u64, used: u64, limit: u64) -> bool {
+    // Both amounts are at most 2^53, so the products fit. A store of another author can state any
+    // amount.
+    limit > 0 && used.saturating_mul(100) >= limit.saturating_mul(percent)
+}
+
+/// Two verdicts are equal if their numbers and their warnings are equal, regardless of how the
+/// warnings are stored.
+impl PartialEq for Verdict {
+    fn eq(&self, other: &Self) -> bool {
+        let fields = |verdict: &Self| {
+            let Self { flags, limit, remaining_or_block, retry, reset } =
+                verdict.with_fixed_warning();
+            (flags, limit, remaining_or_block, retry, reset)
+        };
+        fields(self) == fields(other)
+    }
+}
+
+impl Eq for Verdict {}
 
 impl fmt::Debug for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -117,6 +117,15 @@ impl Rule {
         dispatch!(self, |rule| rule.level(own(rule, state), now))
     }
 
+    /// Returns the amount of a quota that remains if nothing is used. Returns `None` for every
+    /// other rule, because this amount is its limit.
+    pub(super) fn total(&self, state: Option<&State>, now: u64) -> Option<u64> {
+        match self {
+            Self::Quota(rule) => Some(rule.total(own(rule, state), now)),
+            _ => None,
+        }
+    }
+
     pub(super) fn recovers_at(&self, state: &State) -> u64 {
         dispatch!(self, |rule| own(rule, Some(state)).map_or(0, |state| rule.recovers_at(state)))
     }

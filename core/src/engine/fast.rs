@@ -172,7 +172,7 @@ impl Record {
         if wait.is_zero() && charge.cost > 0 {
             rule.add(state, charge.cost, now);
         }
-        let Level { remaining, recovers_at, .. } = rule.level_of(Some(&**state), now);
+        let Level { remaining, recovers_at } = rule.level_of(Some(&**state), now);
         let left = PackedState([remaining, recovers_at]);
         blocks_nothing(charge, wait).then_some(FastOutcome { wait, left, now })
     }

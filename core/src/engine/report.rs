@@ -67,8 +67,12 @@ pub(super) fn verdict(
         block_level: record.map_or(0, |record| record.block.level(now)),
         now,
     };
+    let total = policy.warn_percent().and_then(|_| policy.rule().total(state.as_deref(), now));
     if record.is_some_and(|record| record.is_any_hold_over(now)) {
         update(index, records, |record| record.settle_lapsed(now));
     }
-    input.verdict(policy)
+    match total {
+        Some(total) => input.verdict_of_quota(policy, total),
+        None => input.verdict(policy),
+    }
 }

@@ -1,7 +1,7 @@
 //! Computes verdicts. All stores share this code.
 
 use crate::algorithm::traits::Level;
-use crate::decision::{Outcome, Verdict};
+use crate::decision::{Outcome, Verdict, reaches};
 use crate::policy::Policy;
 use crate::time::Wait;
 
@@ -45,20 +45,18 @@ impl VerdictInput {
         Verdict::from_micros(outcome, policy.limit(), remaining, retry, reset)
             .blocked_for_micros(blocked_until.saturating_sub(now))
             .with_block_level(block_level)
-            .with_shadow_of(policy)
-            .with_warning(blocked.is_zero() && warns(level, policy))
+            .with_settings_of(policy)
     }
-}
 
-/// Returns `true` if the used amount is at least the percentage from which the policy warns.
-#[inline(always)]
-fn warns(level: Level, policy: &Policy) -> bool {
-    policy.warn_percent().is_some_and(|percent| {
-        let max = level.total.unwrap_or(policy.limit());
+    /// Computes the verdict of a quota that warns. `total` is the amount that remains if nothing is
+    /// used. With grants and rolled-over quota, it is more than the limit.
+    #[must_use]
+    pub fn verdict_of_quota(self, policy: &Policy, total: u64) -> Verdict {
+        let percent = policy.warn_percent().map_or(0, u64::from);
         // If the subject is counted beyond the limit, the percentage counts on the limit itself.
-        let total = max.saturating_sub(policy.raise().unwrap_or(0));
-        let used = max.saturating_sub(level.remaining);
-        // Both numbers are at most 2^53, so the products fit.
-        total > 0 && used * 100 >= total * u64::from(percent)
-    })
+        let limit = total.saturating_sub(policy.raise().unwrap_or(0));
+        let warns = reaches(percent, total.saturating_sub(self.level.remaining), limit);
+        let verdict = self.verdict(policy);
+        verdict.with_warning(warns && verdict.blocked_for().is_zero())
+    }
 }

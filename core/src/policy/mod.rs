@@ -123,6 +123,9 @@ struct Inner {
     leased: bool,
     /// The percentage of the limit from which decisions warn.
     warn: Option<u8>,
+    /// The percentage that verdicts contain: 0 if no decision warns, or if the policy is a quota.
+    /// The total of a quota can differ from its limit, so the engine computes its warnings.
+    warn_in_verdicts: u8,
     max_hold: Option<Share>,
     lapse: Lapse,
     max_open_holds: u32,
@@ -192,6 +195,7 @@ impl Policy {
             shadow: false,
             leased: false,
             warn: None,
+            warn_in_verdicts: 0,
             max_hold: None,
             lapse: Lapse::Stays,
             max_open_holds: DEFAULT_MAX_OPEN_HOLDS,
@@ -260,8 +264,8 @@ impl Policy {
     /// setting is `warn 80%`.
     ///
     /// The percentage counts on the limit, the open grants and the rolled-over quota together. With
-    /// [shards](Self::sharded), it counts on the limit of the shard that decides. A unit that is
-    /// [leased](crate::Lease) counts as used. A blocked subject does not warn.
+    /// [shards](Self::sharded), it counts on the limit of the shard that decides. An amount that
+    /// another process has [leased](crate::Lease) counts as used. A blocked subject does not warn.
     ///
     /// ```
     /// use tidegate_core::{Call, Charge, Policy};
@@ -287,7 +291,11 @@ impl Policy {
             let message = format!("the percentage of `warn` is {percent}; it must be 1 to 100");
             return Err(PolicyError::new(message).about(error::Part::Warn));
         }
-        self.change(&|inner| inner.warn = Some(percent));
+        let in_verdicts = if self.is_quota() { 0 } else { percent };
+        self.change(&|inner| {
+            inner.warn = Some(percent);
+            inner.warn_in_verdicts = in_verdicts;
+        });
         Ok(self)
     }
 
@@ -572,6 +580,12 @@ impl Policy {
     #[inline]
     pub fn warn_percent(&self) -> Option<u8> {
         self.0.warn
+    }
+
+    /// Returns the percentage that the verdicts of the policy contain, or 0.
+    #[inline]
+    pub(crate) fn warn_in_verdicts(&self) -> u8 {
+        self.0.warn_in_verdicts
     }
 
     /// Returns `true` if the policy is [marked](Self::leased) for leases.

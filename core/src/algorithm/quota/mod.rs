@@ -226,6 +226,15 @@ impl QuotaRule {
         Ok(Some(Box::new(current.with_top_ups(top_ups))))
     }
 
+    /// Returns the amount that remains at `now` if nothing is used: the limit, the open grants and
+    /// the rolled-over quota.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn total(&self, state: Option<&Box<State>>, now: u64) -> u64 {
+        let current = self.at(state.map(|state| &**state), now);
+        with_top_ups(self.limit_at(now), current.map_or(0, |state| state.sum_of_top_ups()))
+    }
+
     /// Returns the state in the window that contains `now`. Returns `None` if nothing is charged in
     /// this window, and the subject has no top-ups.
     fn at(&self, state: Option<&State>, now: u64) -> Option<State> {
@@ -404,15 +413,15 @@ impl Algorithm for QuotaRule {
     fn level(&self, state: Option<&Box<State>>, now: u64) -> Level {
         let limit = self.limit_at(now);
         let full_at = self.full_at(now);
-        let (remaining, recovers_at, total) = match self.at(state.map(|state| &**state), now) {
+        match self.at(state.map(|state| &**state), now) {
             Some(state) => {
                 let total = with_top_ups(limit, state.sum_of_top_ups());
+                let remaining = total.saturating_sub(state.count);
                 let recovers_at = if state.count > 0 { full_at.max(state.end) } else { full_at };
-                (total.saturating_sub(state.count), recovers_at, total)
+                Level::new(remaining, recovers_at)
             }
-            None => (limit, full_at, limit),
-        };
-        Level { total: Some(total), ..Level::new(remaining, recovers_at) }
+            None => Level::new(limit, full_at),
+        }
     }
 
     /// Returns the time from which no window of a caller is the same as the window of the state. If

@@ -30,7 +30,7 @@ struct Part {
     remaining: u64,
     /// The time at which the state recovers if nothing is charged after the chunk.
     resets_at: u64,
-    /// Whether the answer to the hold of the chunk warns.
+    /// Whether the answer to the hold of the chunk warns. Only quotas need it.
     warns: bool,
 }
 
@@ -58,7 +58,7 @@ impl Chunk {
             limit: verdict.limit(),
             remaining: verdict.remaining(),
             resets_at: received.saturating_add(verdict.reset_micros()),
-            warns: verdict.warns(),
+            warns: charge.policy.is_quota() && verdict.warns(),
         });
         let policies = fetch.charges().map(|charge| charge.policy);
         let deadline = sent.saturating_add(life(span_micros, policies.zip(verdicts)));
@@ -151,7 +151,7 @@ impl Part {
         let remaining = self.remaining.saturating_add(self.unspent).min(max);
         let reset = self.resets_at.saturating_sub(now);
         Verdict::from_micros(Outcome::Allowed, self.limit, remaining, Wait::ZERO, reset)
-            .with_shadow_of(policy)
+            .with_settings_of(policy)
             .with_warning(self.warns)
     }
 }
