@@ -434,7 +434,7 @@ impl ChargeReply {
         }
         let total = match charge.policy.rule() {
             Rule::Quota(rule) if charge.policy.warn_percent().is_some() => {
-                Some(rule.total(self.quota_state().as_ref(), now))
+                Some(rule.total(self.quota_state().as_deref(), now))
             }
             _ => None,
         };

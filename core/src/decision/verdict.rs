@@ -268,8 +268,8 @@ impl Verdict {
     #[must_use]
     #[inline]
     pub fn warns(&self) -> bool {
-        // Verdicts that are built in the fastest way do not compute the warning, so that a caller
-        // who does not read it does not pay for the remaining amount.
+        // The engine computes only the warnings of quotas. If it computed all warnings, it would
+        // need the remaining amount of each call, also for a caller that reads only the outcome.
         let used = || self.limit.saturating_sub(self.remaining_or_block);
         let percent = self.flags.percent().into();
         self.flags.has(Flags::WARNS)

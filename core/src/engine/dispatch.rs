@@ -121,7 +121,7 @@ impl Rule {
     /// other rule, because this amount is its limit.
     pub(super) fn total(&self, state: Option<&State>, now: u64) -> Option<u64> {
         match self {
-            Self::Quota(rule) => Some(rule.total(own(rule, state), now)),
+            Self::Quota(rule) => Some(rule.total(own(rule, state).map(|state| &**state), now)),
             _ => None,
         }
     }

@@ -403,7 +403,7 @@ impl FieldWriter {
                 (wait, self.unit(verdict.policy()).is_none(), tightness(verdict))
             });
         let Some(tightest) = tightest else { return };
-        let reset = reset(tightest, is_denied);
+        let reset = reset(tightest, is_denied).filter(|_| !is_endless(tightest.policy()));
         let fields = match self.format {
             FieldFormat::Ietf07 => {
                 // Draft 07 requires the reset, so a limit without a reset cannot be written.
@@ -443,7 +443,9 @@ impl FieldWriter {
         let mut text = Text::default();
         text.push_integer(tightest.limit());
         if self.format == FieldFormat::EnvoyDraft03 {
-            for Written { verdict, .. } in verdicts {
+            let with_windows =
+                verdicts.iter().filter(|written| !is_endless(written.verdict.policy()));
+            for Written { verdict, .. } in with_windows {
                 text.next_member();
                 push_numbered(&mut text, verdict.policy());
                 text.push_str(";name=");
@@ -482,7 +484,7 @@ impl FieldWriter {
                     // In drafts 04 to 07, a field must not contain two policies with the same
                     // limit. Only the first is written.
                     let mut before = policies.iter().take(place);
-                    if !before.any(|other| other.limit() == policy.limit()) {
+                    if !is_endless(policy) && !before.any(|other| other.limit() == policy.limit()) {
                         text.next_member();
                         push_numbered(&mut text, policy);
                     }
@@ -513,7 +515,13 @@ impl FieldWriter {
 
 /// Returns `false` for slots and for credits.
 fn has_window(policy: &Policy) -> bool {
-    !policy.is_concurrent() && policy.window() <= MAX_SPAN
+    !policy.is_concurrent() && !is_endless(policy)
+}
+
+/// Returns `true` for credits, whose window never ends. The older drafts require a window, so they
+/// cannot name credits.
+fn is_endless(policy: &Policy) -> bool {
+    policy.window() > MAX_SPAN
 }
 
 /// Returns a key that orders verdicts by tightness. A verdict that refuses is tighter than a

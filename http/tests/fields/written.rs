@@ -217,6 +217,15 @@ fn credits_have_no_window_and_grants_can_exceed_the_quota() {
     let decision = Decision::one(verdict);
     let expected = [r#"ratelimit-policy: "prepaid";q=500"#, r#"ratelimit: "prepaid";r=520"#];
     assert_eq!(written(FieldFormat::Ietf11, &policies, &decision), expected);
+    // The older drafts require a window.
+    let numbers = ["ratelimit-limit: 500", "ratelimit-remaining: 520"];
+    let older = numbers.map(|line| format!("x-{line}"));
+    assert_eq!(written(FieldFormat::Ietf07, &policies, &decision), [""; 0]);
+    assert_eq!(written(FieldFormat::Ietf06, &policies, &decision), numbers);
+    for format in [FieldFormat::EnvoyDraft03, FieldFormat::XRateLimit, FieldFormat::XRateLimitEpoch]
+    {
+        assert_eq!(written(format, &policies, &decision), older, "{format:?}");
+    }
 }
 
 #[test]

@@ -230,8 +230,8 @@ impl QuotaRule {
     /// the rolled-over quota.
     #[doc(hidden)]
     #[must_use]
-    pub fn total(&self, state: Option<&Box<State>>, now: u64) -> u64 {
-        let current = self.at(state.map(|state| &**state), now);
+    pub fn total(&self, state: Option<&State>, now: u64) -> u64 {
+        let current = self.at(state, now);
         with_top_ups(self.limit_at(now), current.map_or(0, |state| state.sum_of_top_ups()))
     }
 
