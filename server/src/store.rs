@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_cluster::StoreBuilder;
 use tidegate_core::layers::{BreakerWatch, LeasedStore};
-use tidegate_core::{Breaker, Error, Lease, OnFailure, Share, Store, StoreExt};
+use tidegate_core::{Breaker, Error, Lease, OnFailure, Share, Store, StoreExt, Warnings};
 use tidegate_memory::MemoryStore;
 
 /// The URL of the store in the memory of this process.
@@ -33,7 +33,7 @@ pub const MEMORY: &str = "memory";
 /// Returns an error if `url` is not `memory` and not a supported URL, or if the settings are not
 /// valid.
 pub fn open(url: &str, settings: &StoreSettings) -> Result<Arc<dyn Store>, Error> {
-    open_watched(url, settings).map(|opened| opened.store)
+    open_watched(url, settings, Warnings::new(|_| {})).map(|opened| opened.store)
 }
 
 /// A store with its layers, and handles to the layers.
@@ -48,14 +48,18 @@ pub struct OpenedStore {
     pub leases: Option<LeasedStore<Arc<dyn Store>>>,
 }
 
-/// Like [`open`], but also returns handles to the layers.
+/// Like [`open`], but also reports warnings, and returns handles to the layers.
 ///
 /// # Errors
 ///
 /// Returns the same errors as [`open`].
-pub fn open_watched(url: &str, settings: &StoreSettings) -> Result<OpenedStore, Error> {
+pub fn open_watched(
+    url: &str,
+    settings: &StoreSettings,
+    warnings: Warnings,
+) -> Result<OpenedStore, Error> {
     if url == MEMORY {
-        let store = Arc::new(MemoryStore::new().observed());
+        let store = Arc::new(MemoryStore::new().warned(warnings).observed());
         return Ok(OpenedStore { store, breaker: None, leases: None });
     }
     let builder = StoreBuilder::from_url(url).map_err(|error| match url.contains("://") {
@@ -83,7 +87,7 @@ pub fn open_watched(url: &str, settings: &StoreSettings) -> Result<OpenedStore, 
     let breaker = Some(store.watch());
     let store: Arc<dyn Store> = Arc::new(store);
     let leased = store.leased(Lease::new().only_marked().span(settings.lease_span));
-    let store = Arc::new(leased.clone().observed());
+    let store = Arc::new(leased.clone().warned(warnings).observed());
     Ok(OpenedStore { store, breaker, leases: Some(leased) })
 }
 

@@ -205,7 +205,7 @@ impl Verdict {
     #[must_use]
     #[inline]
     pub const fn with_warning(self, warns: bool) -> Self {
-        Self { flags: self.flags.with(Flags::WARNS, warns), ..self }
+        Self { flags: self.flags.with_percent(0).with(Flags::WARNS, warns), ..self }
     }
 
     /// Turns the verdict into the verdict of a shadow policy, which only reports.
@@ -233,8 +233,7 @@ impl Verdict {
 
     /// Computes the warning now, so that a later change of the limit does not change it.
     pub(crate) fn with_fixed_warning(self) -> Self {
-        let warns = self.warns();
-        Self { flags: self.flags.with_percent(0), ..self }.with_warning(warns)
+        self.with_warning(self.warns())
     }
 
     #[inline]
@@ -423,8 +422,8 @@ impl Verdict {
             flags: self
                 .flags
                 .with(Flags::BLOCK, false)
-                .with_percent(0)
-                .with(Flags::WARNS, self.warns() && other.warns()),
+                .with(Flags::WARNS, self.warns() && other.warns())
+                .with_percent(0),
             ..self
         }
         .with_block_level(self.block_level().max(other.block_level()));

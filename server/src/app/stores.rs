@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_core::layers::LeasedStore;
-use tidegate_core::{Store, StoreExt, Warnings};
+use tidegate_core::{Store, Warnings};
 use tidegate_server::observe::activity::WatchedStore;
 use tidegate_server::store::{MEMORY, OpenedStore, StoreSettings, open_watched};
 
@@ -30,7 +30,7 @@ pub(super) async fn open(
     settings: &StoreSettings,
     warnings: Warnings,
 ) -> Result<Opened, Failure> {
-    let OpenedStore { store, breaker, leases, .. } = open_watched(url, settings)?;
+    let OpenedStore { store, breaker, leases, .. } = open_watched(url, settings, warnings)?;
     let stats = leases.as_ref().map(LeasedStore::stats);
     let watched = WatchedStore::new(role, url, Arc::clone(&store), breaker.clone());
     let watched = watched.with_leases(stats);
@@ -49,6 +49,5 @@ pub(super) async fn open(
         // This task runs until the program ends.
         tokio::spawn(outages::report(name.to_owned(), Arc::clone(&store), breaker));
     }
-    let store = Arc::new(store.warned(warnings));
     Ok(Opened { store, leases, watched })
 }

@@ -150,9 +150,10 @@ impl Part {
         let max = self.limit.max(self.remaining);
         let remaining = self.remaining.saturating_add(self.unspent).min(max);
         let reset = self.resets_at.saturating_sub(now);
-        Verdict::from_micros(Outcome::Allowed, self.limit, remaining, Wait::ZERO, reset)
-            .with_settings_of(policy)
-            .with_warning(self.warns)
+        let verdict =
+            Verdict::from_micros(Outcome::Allowed, self.limit, remaining, Wait::ZERO, reset)
+                .with_settings_of(policy);
+        if self.warns { verdict.with_warning(true) } else { verdict }
     }
 }
 
