@@ -265,7 +265,7 @@ impl Policy {
     ///
     /// The percentage counts on the limit, the open grants and the rolled-over quota together. With
     /// [shards](Self::sharded), it counts on the limit of the shard that decides. An amount that
-    /// another process has [leased](crate::Lease) counts as used. A blocked subject does not warn.
+    /// another process has [leased](Self::leased) counts as used. A blocked subject does not warn.
     ///
     /// ```
     /// use tidegate_core::{Call, Charge, Policy};
