@@ -119,7 +119,7 @@ async fn scripts_of_other_origins_can_read_a_refusal_and_preflights_do_not_count
     assert_eq!(refused.status, 429);
     assert_eq!(refused.field("access-control-allow-origin"), Some("*"));
     let exposed = refused.field("access-control-expose-headers");
-    assert_eq!(exposed, Some("ratelimit,ratelimit-policy,retry-after"));
+    assert_eq!(exposed, Some("ratelimit,ratelimit-policy,ratelimit-warning,retry-after"));
 }
 
 #[tokio::test]
