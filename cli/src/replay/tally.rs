@@ -4,7 +4,7 @@ use super::days::Days;
 use super::timeline::Timeline;
 use crate::report::{GrantsReport, Offender, PolicyReport, WarningsReport, escape};
 use crate::trace::{Record, Subjects};
-use tidegate_core::{Algorithm, Decision, Outcome, Policy, Verdict};
+use tidegate_core::{Decision, Outcome, Policy, Verdict};
 
 /// The maximum number of listed offenders.
 const OFFENDERS: usize = 20;
@@ -37,11 +37,7 @@ struct Counts {
 
 impl Tally {
     pub(super) fn new(policy: &Policy) -> Self {
-        let is_credits = match policy.algorithm() {
-            Algorithm::Quota(quota) => quota.is_credits(),
-            _ => false,
-        };
-        let credits = is_credits.then(|| policy.limit());
+        let credits = policy.is_credits().then(|| policy.limit());
         let warns = policy.warn_percent().is_some();
         Self { days: Days::new(policy), credits, warns, ..Self::default() }
     }

@@ -95,6 +95,10 @@ impl Flags {
         Self(self.0 & !(0xff << Self::PERCENT_SHIFT) | (percent as u64) << Self::PERCENT_SHIFT)
     }
 
+    fn with_warning_of(self, other: Self) -> Self {
+        self.with(Self::WARNS, other.has(Self::WARNS)).with_percent(other.percent())
+    }
+
     #[inline]
     const fn percent(self) -> u8 {
         self.0.to_le_bytes()[2]
@@ -477,8 +481,7 @@ impl Verdict {
         }
         let flags = Flags::new(Outcome::Allowed)
             .with(Flags::SHADOW, verdict.is_shadow())
-            .with(Flags::WARNS, verdict.flags.has(Flags::WARNS))
-            .with_percent(verdict.flags.percent())
+            .with_warning_of(verdict.flags)
             .with_level(verdict.block_level());
         Self { flags, retry: Wait::ZERO, ..verdict }
     }
@@ -490,8 +493,7 @@ impl Verdict {
         let flags = Flags::new(Outcome::TooLarge)
             .with(Flags::SHADOW, self.is_shadow())
             .with(Flags::BLOCK, self.has_block())
-            .with(Flags::WARNS, self.flags.has(Flags::WARNS))
-            .with_percent(self.flags.percent())
+            .with_warning_of(self.flags)
             .with_level(self.block_level());
         Self { flags, retry: Wait::NEVER, ..self }
     }

@@ -11,8 +11,8 @@ use super::layered::{Layer, Layered};
 use crate::policy::Rule;
 use crate::time::{MAX_SPAN, micros_of};
 use crate::{
-    Algorithm, Answer, Call, Charge, Clock, Decision, Error, Operation, Policy, Store, SystemClock,
-    Timestamp, TokenBucket, Verdict,
+    Answer, Call, Charge, Clock, Decision, Error, Operation, Policy, Store, SystemClock, Timestamp,
+    TokenBucket, Verdict,
 };
 
 /// A store that reports warnings: see [`StoreExt::warned`](super::StoreExt::warned).
@@ -137,7 +137,7 @@ impl<C: Clock> WarnedLayer<C> {
             }
             let is_grant = matches!(call.operation, Operation::Grant { .. });
             for (charge, verdict) in call.charges.iter().zip(decision.verdicts()) {
-                let ends = is_grant && !verdict.warns() && is_credits(charge.policy);
+                let ends = is_grant && !verdict.warns() && charge.policy.is_credits();
                 if ends || verdict.warns() && !self.remembers(&charge) {
                     follow_ups.extend(FollowUp::new(charge, *verdict, ends));
                 }
@@ -218,7 +218,7 @@ impl<'a> FollowUp<'a> {
     /// Returns `None` if the policy of the bucket is invalid, which cannot occur.
     fn new(charge: Charge<'a>, verdict: Verdict, ends: bool) -> Option<Self> {
         let span = match charge.policy.rule() {
-            _ if is_credits(charge.policy) => MAX_SPAN,
+            _ if charge.policy.is_credits() => MAX_SPAN,
             Rule::FixedWindow(_) | Rule::Quota(_) => verdict.reset_after(),
             _ => charge.policy.window(),
         };
@@ -240,10 +240,6 @@ impl<'a> FollowUp<'a> {
     fn operation(&self) -> Operation {
         if self.ends { Operation::Reset } else { Operation::Acquire }
     }
-}
-
-fn is_credits(policy: &Policy) -> bool {
-    matches!(policy.algorithm(), Algorithm::Quota(quota) if quota.is_credits())
 }
 
 /// Returns `true` if a policy of the call warns.

@@ -561,6 +561,12 @@ impl Policy {
         matches!(self.rule(), Rule::Quota(_))
     }
 
+    /// Returns `true` if the policy has [credits](Quota::credits), which are never refilled.
+    #[must_use]
+    pub fn is_credits(&self) -> bool {
+        matches!(self.algorithm(), Algorithm::Quota(quota) if quota.is_credits())
+    }
+
     /// Returns the [maximum number of open holds](Self::max_open_holds_of) on one state. This
     /// maximum applies only to policies that [store their holds](Self::stores_holds). The number of
     /// holds with [slots](Concurrent) has no other bound than the number of slots, so the method

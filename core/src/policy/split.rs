@@ -60,15 +60,15 @@ impl Policy {
             let mut share = share(self, index, used)?;
             let (max_hold, lapse) = (self.max_hold_share(), self.0.lapse);
             let (max_open_holds, leased) = (self.0.max_open_holds, self.is_leased());
-            let (warn, in_verdicts) = (self.warn_percent(), self.warn_in_verdicts());
             share.change(&|inner| {
                 inner.max_hold = max_hold;
                 inner.lapse = lapse;
                 inner.max_open_holds = max_open_holds;
                 inner.leased = leased;
-                inner.warn = warn;
-                inner.warn_in_verdicts = in_verdicts;
             });
+            if let Some(percent) = self.warn_percent() {
+                share = share.warn_at(percent)?;
+            }
             let share = if self.is_shadow() { share.shadow() } else { share };
             Ok(share.in_shard(Shard { index, count }))
         };

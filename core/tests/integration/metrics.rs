@@ -313,6 +313,18 @@ fn b46_policies_made_at_run_time_do_not_flood_the_metrics() {
 }
 
 #[test]
+fn a_policy_that_warns_is_near_its_limit_from_its_percentage_on() {
+    let (recorder, ()) = recorded(|| async {
+        let all = policies(&["p: fixed-window 10/1m warn 50%"]);
+        let limiter = Limiter::new(memory().observed(), all).unwrap();
+        for _ in 0..7 {
+            let _ = limiter.acquire("alice").await.unwrap();
+        }
+    });
+    assert_eq!(recorder.counted()[r#"tidegate_near_limit_total{policy="p",shadow="false"}"#], 3);
+}
+
+#[test]
 fn no_subject_and_no_tenant_is_ever_a_label() {
     let (recorder, ()) = recorded(|| async {
         let all = policies(&["p: fixed-window 1/1m"]);

@@ -308,6 +308,23 @@ fn a_report_that_fails_is_made_at_the_next_warning() {
     });
 }
 
+/// The store has another clock than the layer. After the clock of the layer has stepped back, the
+/// layer does not remember the subject until that clock has caught up.
+#[test]
+fn a_clock_of_the_layer_that_steps_back_delays_no_report() {
+    let (store_clock, clock) = (ManualClock::default(), ManualClock::default());
+    let store = MemoryStore::builder().clock(store_clock.clone()).build();
+    let reports = Reports::default();
+    clock.set(Timestamp::from_micros(1_000_000_000_000));
+    let store = reports.layer(store, &clock);
+    let policy = policy("a: fixed-window 1/1h warn 1%");
+    assert!(warns(&store, Operation::Acquire, &policy, 1));
+    clock.set(Timestamp::from_micros(0));
+    store_clock.advance(Duration::from_secs(3_600));
+    assert!(warns(&store, Operation::Acquire, &policy, 1));
+    assert_eq!(reports.take().len(), 2);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

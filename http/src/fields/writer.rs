@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
-use tidegate_core::{Decision, DegradedAnswer, MAX_SPAN, Policy, PolicyVerdict};
+use tidegate_core::{Decision, DegradedAnswer, Policy, PolicyVerdict};
 
 use super::text::{Text, check, fits, secs_ceil};
 use super::{FieldError, FieldFormat, FieldScope, names};
@@ -403,7 +403,7 @@ impl FieldWriter {
                 (wait, self.unit(verdict.policy()).is_none(), tightness(verdict))
             });
         let Some(tightest) = tightest else { return };
-        let reset = reset(tightest, is_denied).filter(|_| !is_endless(tightest.policy()));
+        let reset = reset(tightest, is_denied).filter(|_| !tightest.policy().is_credits());
         let fields = match self.format {
             FieldFormat::Ietf07 => {
                 // Draft 07 requires the reset, so a limit without a reset cannot be written.
@@ -443,8 +443,9 @@ impl FieldWriter {
         let mut text = Text::default();
         text.push_integer(tightest.limit());
         if self.format == FieldFormat::EnvoyDraft03 {
+            // The format requires a window, and credits have none.
             let with_windows =
-                verdicts.iter().filter(|written| !is_endless(written.verdict.policy()));
+                verdicts.iter().filter(|written| !written.verdict.policy().is_credits());
             for Written { verdict, .. } in with_windows {
                 text.next_member();
                 push_numbered(&mut text, verdict.policy());
@@ -484,7 +485,8 @@ impl FieldWriter {
                     // In drafts 04 to 07, a field must not contain two policies with the same
                     // limit. Only the first is written.
                     let mut before = policies.iter().take(place);
-                    if !is_endless(policy) && !before.any(|other| other.limit() == policy.limit()) {
+                    if !policy.is_credits() && !before.any(|other| other.limit() == policy.limit())
+                    {
                         text.next_member();
                         push_numbered(&mut text, policy);
                     }
@@ -515,13 +517,7 @@ impl FieldWriter {
 
 /// Returns `false` for slots and for credits.
 fn has_window(policy: &Policy) -> bool {
-    !policy.is_concurrent() && !is_endless(policy)
-}
-
-/// Returns `true` for credits, whose window never ends. The older drafts require a window, so they
-/// cannot name credits.
-fn is_endless(policy: &Policy) -> bool {
-    policy.window() > MAX_SPAN
+    !policy.is_concurrent() && !policy.is_credits()
 }
 
 /// Returns a key that orders verdicts by tightness. A verdict that refuses is tighter than a
