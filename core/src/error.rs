@@ -187,6 +187,12 @@ impl Error {
         Self(Box::new(Inner { kind, is_definitely_not_charged, description }))
     }
 
+    /// Creates the error for a call of a batch that the store has not answered.
+    pub(crate) fn no_answer() -> Self {
+        let message = "the store returned fewer answers than there were calls";
+        Self::new(ErrorKind::Protocol, message)
+    }
+
     /// Records in the error that the call has certainly charged nothing, for example because it was
     /// not sent.
     ///

@@ -6,9 +6,7 @@ use super::layered::{Layer, Layered};
 use crate::lists::{ListAction, PolicyLists};
 #[cfg(feature = "metrics")]
 use crate::telemetry::count_listed;
-use crate::{
-    Answer, Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Store, Verdict,
-};
+use crate::{Answer, Call, Charge, Decision, Error, Operation, Outcome, Policy, Store, Verdict};
 
 /// A store that allows and denies subjects by [lists](crate::Lists): see
 /// [`StoreExt::listed`](super::StoreExt::listed).
@@ -102,7 +100,7 @@ async fn send(
         calls => inner.decide_many(calls).await,
     }
     .into_iter();
-    let mut answer = || answers.next().unwrap_or_else(|| Err(no_answer()));
+    let mut answer = || answers.next().unwrap_or_else(|| Err(Error::no_answer()));
     charges.iter().map(|charges| charges.as_ref().map(|_| answer())).collect()
 }
 
@@ -285,17 +283,13 @@ fn denies((charge, action): (Charge<'_>, &Option<ListAction>)) -> bool {
 #[cfg(not(feature = "metrics"))]
 fn count_listed(_: &str, _: ListAction) {}
 
-fn no_answer() -> Error {
-    Error::new(ErrorKind::Protocol, "the store returned fewer answers than there were calls")
-}
-
 impl<S: Store> Layer<S> for ListedLayer {
     const MAY_WAIT: bool = false;
 
     fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let Some(listed) = self.find(&[call]) else { return inner.decide(call) };
         let answer = async move {
-            Self::decide_each(inner, listed).await.pop().unwrap_or_else(|| Err(no_answer()))
+            Self::decide_each(inner, listed).await.pop().unwrap_or_else(|| Err(Error::no_answer()))
         };
         Answer::from_future(inner.answers_immediately(), answer)
     }

@@ -60,7 +60,7 @@ async fn send(store: &impl Store, batch: Vec<WaitingCall>) {
     for caller in callers {
         // If the caller is cancelled, its channel is closed, and `send` fails. This error is
         // ignored, because no caller needs the answer.
-        let _ = caller.send(answers.next().unwrap_or_else(|| Err(missing())));
+        let _ = caller.send(answers.next().unwrap_or_else(|| Err(Error::no_answer())));
     }
 }
 
@@ -109,8 +109,4 @@ pub(super) fn abandoned() -> Error {
     let message =
         "the batch of the call was abandoned: the store panicked, or the runtime has ended";
     Error::new(ErrorKind::Unavailable, message)
-}
-
-fn missing() -> Error {
-    Error::new(ErrorKind::Protocol, "the store returned fewer answers than there were calls")
 }

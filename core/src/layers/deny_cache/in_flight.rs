@@ -6,7 +6,7 @@ use super::cache::Cache;
 use super::entry::{CachedDenial, CallKey, is_cacheable};
 use super::staleness::ClockReading;
 use crate::layers::generations::KeyGenerations;
-use crate::{Call, Clock, Decision, Error, ErrorKind, Operation, Outcome};
+use crate::{Call, Clock, Decision, Error, Operation, Outcome};
 
 /// A call in flight to the store. It contains the time and the generations of the call's keys,
 /// which were read before the call was sent.
@@ -161,7 +161,7 @@ impl<'a> Batch<'a> {
             // If the store returned too few answers, `sent` is dropped without an answer, like a
             // call that was cancelled.
             let (sent, answer) = (sent.next(), answers.next());
-            let answer = answer.ok_or_else(missing)?;
+            let answer = answer.ok_or_else(Error::no_answer)?;
             if let Some(sent) = sent {
                 sent.answered(&answer);
             }
@@ -169,8 +169,4 @@ impl<'a> Batch<'a> {
         };
         self.known.into_iter().map(|known| known.map_or_else(&mut next, Ok)).collect()
     }
-}
-
-fn missing() -> Error {
-    Error::new(ErrorKind::Protocol, "the store returned fewer answers than there were calls")
 }

@@ -8,7 +8,7 @@ use super::keeper::Keeper;
 use super::key::{is_plain_acquire, state_keys};
 use super::refused::{cause, resolve};
 use super::table::StoreCall;
-use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Outcome, Store};
+use crate::{Answer, Call, Clock, Decision, Error, Operation, Outcome, Store};
 
 pub(super) fn pass<'a, S: Store + 'static, C: Clock + 'static>(
     keeper: &'a Arc<Keeper<S, C>>,
@@ -83,7 +83,7 @@ async fn send_after_barrier<S: Store + 'static, C: Clock + 'static>(
 ) -> Result<Decision, Error> {
     let pause = return_chunks(keeper, &call).await;
     let answers = send_paused(keeper, &[call], vec![pause]).await;
-    answers.into_iter().next().unwrap_or_else(|| Err(missing()))
+    answers.into_iter().next().unwrap_or_else(|| Err(Error::no_answer()))
 }
 
 pub(super) fn pass_many<'a, S: Store + 'static, C: Clock + 'static>(
@@ -113,7 +113,7 @@ pub(super) fn pass_many<'a, S: Store + 'static, C: Clock + 'static>(
     }
     let merge = |answers: Answers| {
         let mut answers = answers.into_iter();
-        let mut next = || answers.next().unwrap_or_else(|| Err(missing()));
+        let mut next = || answers.next().unwrap_or_else(|| Err(Error::no_answer()));
         local.into_iter().map(|local| local.map_or_else(&mut next, Ok)).collect()
     };
     if all_sent.is_empty() {
@@ -148,7 +148,7 @@ async fn send_many<S: Store + 'static, C: Clock + 'static>(
     };
     for (sent, answer) in all_sent.iter().zip(&mut answers) {
         if sent.call.operation.is_acquire() {
-            let first = std::mem::replace(answer, Err(missing()));
+            let first = std::mem::replace(answer, Err(Error::no_answer()));
             *answer = resolve(keeper, *sent, first, settled).await;
         } else if sent.call.operation == Operation::Peek
             && let Ok(decision) = answer
@@ -157,8 +157,4 @@ async fn send_many<S: Store + 'static, C: Clock + 'static>(
         }
     }
     answers
-}
-
-fn missing() -> Error {
-    Error::new(ErrorKind::Protocol, "the store returned fewer answers than there were calls")
 }

@@ -8,7 +8,7 @@ use super::layered::{Layer, Layered};
 use crate::{Answer, Call, Decision, Error, Policy, Store};
 
 use round_robin::RoundRobin;
-use routed_call::{RoutedCall, SubCall, has_shards, no_answer};
+use routed_call::{RoutedCall, SubCall, has_shards};
 
 /// A store that routes charges of policies [with shards](crate::Policy::sharded) to their shares.
 ///
@@ -67,7 +67,7 @@ impl<S> ShardedStore<S> {
 
 impl ShardedLayer {
     async fn decide_one(&self, inner: &impl Store, call: Call<'_>) -> Result<Decision, Error> {
-        self.decide_each(inner, &[call]).await.pop().unwrap_or_else(|| Err(no_answer()))
+        self.decide_each(inner, &[call]).await.pop().unwrap_or_else(|| Err(Error::no_answer()))
     }
 
     async fn decide_each(
@@ -88,11 +88,11 @@ impl ShardedLayer {
             .into_iter()
             .map(|routed| {
                 let routed = routed?;
-                let first = first.next().unwrap_or_else(|| Err(no_answer()))?;
+                let first = first.next().unwrap_or_else(|| Err(Error::no_answer()))?;
                 match routed.second(&first) {
                     None => Ok(first),
                     Some(_) => {
-                        let second = second.next().unwrap_or_else(|| Err(no_answer()))?;
+                        let second = second.next().unwrap_or_else(|| Err(Error::no_answer()))?;
                         Ok(routed_call::better(first, second))
                     }
                 }

@@ -98,7 +98,7 @@ impl<'a> RoutedCall<'a> {
         mut decisions: Vec<Decision>,
     ) -> Result<Decision, Error> {
         if parts.len() != decisions.len() {
-            return Err(no_answer());
+            return Err(Error::no_answer());
         }
         let limits = self.call.charges.iter().map(|charge| charge.policy.limit());
         if let ([_], Some(decision)) = (parts, decisions.pop_if(|_| parts.len() == 1)) {
@@ -223,8 +223,4 @@ fn weights_with_room(call: &Call<'_>, charge: &Charge<'_>) -> ShardWeights {
     };
     let shares = charge.policy.shares();
     ShardWeights::new(shares.partition_point(|share| share.limit() >= cost), charge.policy.limit())
-}
-
-pub(super) fn no_answer() -> Error {
-    Error::new(ErrorKind::Protocol, "the store returned fewer answers than there were calls")
 }
