@@ -82,6 +82,7 @@ pub mod engine;
 mod error;
 mod hash;
 pub mod layers;
+mod limit_set;
 mod limiter;
 mod lists;
 mod policy;
@@ -132,6 +133,7 @@ pub use layers::fallback::OnFailure;
 #[cfg(feature = "tokio")]
 pub use layers::leased::Lease;
 pub use layers::warned::{Warning, Warnings};
+pub use limit_set::{CurrentLimits, LimitSet, LimitSetError, OverrideFor};
 #[cfg(feature = "tokio")]
 pub use limiter::attempt::Attempt;
 pub use limiter::ban::MAX_BAN_REASON;

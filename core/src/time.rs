@@ -52,6 +52,19 @@ impl Timestamp {
         self.0
     }
 
+    /// Returns the time in the form of RFC 3339, in UTC.
+    ///
+    /// ```
+    /// use tidegate_core::Timestamp;
+    ///
+    /// let time = Timestamp::from_micros(1_790_000_000_000_123);
+    /// assert_eq!(time.rfc3339().to_string(), "2026-09-21T14:13:20.000123Z");
+    /// ```
+    pub fn rfc3339(self) -> impl fmt::Display {
+        let micros = i64::try_from(self.0).unwrap_or(i64::MAX);
+        jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX)
+    }
+
     /// Returns the time `span` later, at most [`Timestamp::MAX`].
     #[must_use]
     pub fn saturating_add(self, span: Duration) -> Self {

@@ -7,6 +7,7 @@ mod held;
 mod policy_verdict;
 mod verdict;
 
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, slice};
 
@@ -50,6 +51,7 @@ struct More {
     degraded: Option<Degraded>,
     amounts: SmallVec<[u64; 2]>,
     details: Details,
+    policies: Option<Arc<[Option<Policy>]>>,
 }
 
 /// The part of a decision that only a settlement, a peek or a hold of slots has. The type is small
@@ -198,6 +200,14 @@ impl Decision {
         Self(Repr::More(more))
     }
 
+    /// Adds the policies that a [limit set](crate::LimitSet) has applied: see
+    /// [`adjusted_policy`](Self::adjusted_policy).
+    pub(crate) fn adjusted_by(self, policies: impl IntoIterator<Item = Option<Policy>>) -> Self {
+        let mut more = self.into_more();
+        more.policies = Some(policies.into_iter().collect());
+        Self(Repr::More(more))
+    }
+
     /// Returns an upper bound on the heap bytes of a decision with `charges` charges. The bound
     /// does not apply to degraded decisions and to decisions on peeks or holds of slots, which can
     /// be larger.
@@ -285,7 +295,8 @@ impl Decision {
 
     /// Returns the verdicts together with their policies. The caller passes the policies in the
     /// order of the charges. A [`Limiter`](crate::Limiter::verdicts) and its requests have a method
-    /// `verdicts` that needs no policies.
+    /// `verdicts` that needs no policies. If a limit set has replaced a policy, the verdict has the
+    /// [policy of the set](Self::adjusted_policy).
     pub fn verdicts_of<'d>(
         &'d self,
         policies: impl IntoIterator<Item = &'d Policy>,
@@ -294,7 +305,22 @@ impl Decision {
             .into_iter()
             .zip(self.verdicts())
             .zip(self.unspent().iter().copied().chain(std::iter::repeat(None)))
-            .map(|((policy, verdict), unspent)| PolicyVerdict::new(policy, verdict, unspent))
+            .enumerate()
+            .map(|(index, ((policy, verdict), unspent))| {
+                let policy = self.adjusted_policy(index).unwrap_or(policy);
+                PolicyVerdict::new(policy, verdict, unspent)
+            })
+    }
+
+    /// Returns the policy that a [limit set](crate::LimitSet) has applied to the charge at `index`.
+    /// Returns `None` if the policy of the charge itself was applied.
+    #[must_use]
+    pub fn adjusted_policy(&self, index: usize) -> Option<&Policy> {
+        self.policies().get(index)?.as_ref()
+    }
+
+    fn policies(&self) -> &[Option<Policy>] {
+        self.more().and_then(|more| more.policies.as_deref()).unwrap_or_default()
     }
 
     /// Returns the wait until the charges of the call are admitted, if nothing else is charged. The
@@ -506,6 +532,7 @@ impl PartialEq for Decision {
             && self.degraded() == other.degraded()
             && self.amounts() == other.amounts()
             && self.details() == other.details()
+            && self.policies() == other.policies()
     }
 }
 
@@ -519,7 +546,8 @@ impl fmt::Debug for Decision {
             all.field("reserved_wait", &more.reserved_wait)
                 .field("degraded", &more.degraded)
                 .field("amounts", &more.amounts)
-                .field("details", &more.details);
+                .field("details", &more.details)
+                .field("policies", &more.policies);
         }
         all.finish()
     }

@@ -1,10 +1,11 @@
 //! Layers around a store: timeout, circuit breaker, fallback, deny cache, coalescing, leases,
-//! lists, shards, warnings and observation.
+//! lists, limit sets, shards, warnings and observation.
 //!
 //! A store with a layer around it is a [`Store`] itself, so layers can be combined. The methods of
 //! [`StoreExt`] add layers. The layer that was added last is the outermost layer, and receives each
 //! call first. An application can add its own [`Layer`].
 
+mod adjusted;
 pub(crate) mod breaker;
 #[cfg(feature = "tokio")]
 mod coalesced;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 #[cfg(feature = "tokio")]
 use std::time::Duration;
 
+pub use adjusted::{AdjustedLayer, AdjustedStore};
 pub use breaker::{BreakerLayer, BreakerStore, BreakerWatch, CircuitState};
 #[cfg(feature = "tokio")]
 pub use coalesced::{CoalescedLayer, CoalescedStore};
@@ -43,7 +45,7 @@ pub use sharded::{ShardedLayer, ShardedStore};
 pub use timeout::{TimeoutLayer, TimeoutStore};
 pub use warned::{WarnedLayer, WarnedStore};
 
-use crate::{Clock, PolicyLists, Share, Store};
+use crate::{Clock, CurrentLimits, PolicyLists, Share, Store};
 use breaker::Breaker;
 use deny_cache::DenyCache;
 use fallback::OnFailure;
@@ -290,6 +292,32 @@ pub trait StoreExt: Store + Sized {
     /// ```
     fn listed(self, lists: PolicyLists) -> ListedStore<Self> {
         self.layer(ListedLayer::new(lists))
+    }
+
+    /// Replaces policies by the policies and overrides of a [limit set](crate::LimitSet), which can
+    /// change while the program runs: see [`AdjustedStore`].
+    ///
+    /// Add this layer after all layers that decide, such as the fallback, the lists and the
+    /// warnings, so that all of them receive the policies of the set.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use tidegate_core::{CurrentLimits, Limiter, StoreExt};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let set = "plan: fixed-window 9/1h\nplan: fixed-window 20/1h for tenant acme".parse()?;
+    /// let store = MemoryStore::new().adjusted(CurrentLimits::new(set));
+    /// let limiter = Limiter::new(store, ["plan: fixed-window 5/1h".parse()?])?;
+    ///
+    /// let decision = limiter.acquire("alice").await?;
+    /// assert_eq!(decision.verdicts()[0].limit(), 9);
+    /// let decision = limiter.subject("alice").tenant("acme").acquire().await?;
+    /// assert_eq!(decision.verdicts()[0].limit(), 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    fn adjusted(self, limits: CurrentLimits) -> AdjustedStore<Self> {
+        self.layer(AdjustedLayer::new(limits))
     }
 
     /// Reports the first [warning](crate::Policy::warn_at) about a subject in each window: see

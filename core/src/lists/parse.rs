@@ -58,7 +58,7 @@ impl FromStr for Lists {
     }
 }
 
-fn without_comment(line: &str) -> &str {
+pub(crate) fn without_comment(line: &str) -> &str {
     let is_start = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
     line.match_indices('#').find(|(at, _)| is_start(*at)).map_or(line, |(at, _)| &line[..at])
 }
@@ -87,7 +87,7 @@ fn with_entry(lists: Lists, line: &str) -> Result<Lists, ListError> {
 }
 
 /// Returns the first word of a text, and the rest of the text.
-fn split(text: &str) -> (&str, &str) {
+pub(crate) fn split(text: &str) -> (&str, &str) {
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     (word, rest.trim_start())
 }

@@ -1,6 +1,7 @@
 //! The tests of the core that need other crates. All these tests are one program, because each
 //! further program would compile shared dependencies such as Tokio's runtime again.
 
+mod adjusted;
 #[cfg(feature = "tokio")]
 mod allocations;
 mod api;

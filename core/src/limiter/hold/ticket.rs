@@ -168,6 +168,8 @@ impl Ticket {
         let held = |(index, charge): (usize, Charge<'_>)| {
             let held = held_of(decision, index, &charge).unwrap_or(0);
             let fence = decision.fences().get(index).copied().flatten();
+            let policy = decision.adjusted_policy(index).unwrap_or(charge.policy);
+            let charge = Charge { policy, ..charge };
             TicketCharge { charge: ChargeBuf::from(charge).into_owned(), held, fence }
         };
         Self {
