@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tidegate_core::layers::ShardedStore;
 use tidegate_core::{Answer, Call, Charges, Decision, Error, Policy, Store, Timestamp};
 use tidegate_redis::connection::check_runtime;
-use tidegate_redis::protocol;
+use tidegate_redis::{LimitBook, Run, protocol};
 
 use crate::dispatch::{batch, single};
 use crate::inner::Inner;
@@ -44,6 +44,14 @@ impl ClusterStore {
     /// returns one of their errors.
     pub async fn ready(&self) -> Result<(), Error> {
         ready::check(&self.0.inner().0).await
+    }
+
+    /// Returns the limit set that is kept on the cluster, under the prefix of this store. It is in
+    /// one hash slot.
+    #[must_use]
+    pub fn limit_book(&self) -> LimitBook {
+        let inner: Arc<Inner> = Arc::clone(&self.0.inner().0);
+        LimitBook::new(Arc::clone(&inner) as Arc<dyn Run>, &inner.keys)
     }
 
     pub(crate) fn from_inner(inner: Inner) -> Self {

@@ -215,3 +215,4 @@ pub use tidegate_core::*;
 pub use tidegate_redis::names;
 #[doc(no_inline)]
 pub use tidegate_redis::{Credentials, ProvidedCredentials};
+pub use tidegate_redis::{KeptLimits, LimitBook, LimitBookError, LimitChange, LimitsEvent};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_core::Clock;
 use tidegate_core::{Error, Store};
 use tidegate_redis::connection::{has_password, parse_url, without_password};
-use tidegate_redis::{ProvidedCredentials, RedisStore, RedisStoreBuilder};
+use tidegate_redis::{LimitBook, ProvidedCredentials, RedisStore, RedisStoreBuilder};
 
 use crate::builder::ClusterStoreBuilder;
 use crate::cluster_store::ClusterStore;
@@ -202,6 +202,26 @@ impl StoreBuilder {
         Ok(match self.kind {
             Kind::Server(builder) => Arc::new(builder.build()?),
             Kind::Cluster(builder) => Arc::new(builder.build()?),
+        })
+    }
+
+    /// Builds the store and its [`LimitBook`], without connecting to a server.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`build`](Self::build).
+    pub fn build_with_limit_book(self) -> Result<(Arc<dyn Store>, LimitBook), Error> {
+        Ok(match self.kind {
+            Kind::Server(builder) => {
+                let store = builder.build()?;
+                let book = store.limit_book();
+                (Arc::new(store), book)
+            }
+            Kind::Cluster(builder) => {
+                let store = builder.build()?;
+                let book = store.limit_book();
+                (Arc::new(store), book)
+            }
         })
     }
 }

@@ -207,6 +207,7 @@ mod builder;
 #[doc(hidden)]
 pub mod connection;
 mod inner;
+mod limit_book;
 #[cfg(feature = "metrics")]
 pub mod names;
 mod redis_store;
@@ -222,6 +223,9 @@ pub mod protocol;
 
 pub use builder::RedisStoreBuilder;
 pub use connection::{Credentials, ProvidedCredentials};
+#[doc(hidden)]
+pub use limit_book::Run;
+pub use limit_book::{KeptLimits, LimitBook, LimitBookError, LimitChange, LimitsEvent};
 /// The Redis client. It is re-exported because [`RedisStoreBuilder::connection`] accepts its
 /// connections.
 pub use redis;

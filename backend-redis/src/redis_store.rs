@@ -4,6 +4,7 @@ use tidegate_core::{Answer, Call, Charge, Charges, Decision, Error, Policy, Stor
 
 use crate::connection::{PROBE_OPERATIONS, check_runtime, check_server, probes};
 use crate::inner::Inner;
+use crate::limit_book::LimitBook;
 use crate::protocol::{self, Plan, in_a_batch, no_reply};
 use crate::script_free;
 
@@ -50,6 +51,13 @@ impl RedisStore {
             }
         }
         Ok(())
+    }
+
+    /// Returns the limit set that is kept on the server, under the prefix of this store.
+    #[must_use]
+    pub fn limit_book(&self) -> LimitBook {
+        let server: Arc<Inner> = Arc::clone(&self.0);
+        LimitBook::new(server, &self.0.keys)
     }
 
     async fn decide_one(&self, call: Call<'_>) -> Result<Decision, Error> {

@@ -17,6 +17,7 @@ mod faults;
 mod holds;
 mod ids;
 mod large_batches;
+mod limit_book;
 mod migration;
 mod scene;
 mod shards;

@@ -121,6 +121,15 @@ impl Keys {
         escape(id, &mut key);
         key
     }
+
+    /// Returns a key that belongs to no subject: `prefix:%name:{tag}`. No state has such a key,
+    /// because `%` in the name of a policy is escaped.
+    #[must_use]
+    pub fn own_key(&self, name: &str, tag: &str) -> Vec<u8> {
+        let mut key = self.prefix.clone();
+        key.extend_from_slice(format!("%{name}:{{{tag}}}").as_bytes());
+        key
+    }
 }
 
 fn put_tag(charge: &Charge<'_>, key: &mut Vec<u8>) {

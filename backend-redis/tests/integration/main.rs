@@ -21,6 +21,7 @@ mod large_batches;
 mod leased;
 #[path = "../ledger/mod.rs"]
 mod ledger;
+mod limit_book;
 mod listed;
 mod lives;
 mod long_log;

@@ -1,0 +1,458 @@
+//! A limit set that is kept on a server, with the history of its changes.
+
+mod change;
+mod follow;
+mod run;
+
+use std::fmt;
+use std::sync::Arc;
+
+use redis::{FromRedisValue, Pipeline, Value, from_redis_value};
+use tidegate_core::{Error, ErrorKind, LimitSet, LimitSetError, Timestamp};
+
+pub use change::LimitChange;
+pub use follow::LimitsEvent;
+pub use run::Run;
+
+use crate::protocol::Keys;
+
+/// The field that contains the version. No limit has such a key, because a name cannot have `%`.
+const VERSION: &str = "%version";
+
+/// Changes limits, if the version is the expected one. Returns the version before the change.
+///
+/// ARGV: the field of the version, the expected version, the new version, the entry of the history,
+/// the index of its oldest entry that stays, and the key and the line of each limit. An empty line
+/// removes the limit.
+const CHANGE: &str = "\
+local version = redis.call('HGET', KEYS[1], ARGV[1]) or '0 0'
+if version ~= ARGV[2] then return version end
+for i = 6, #ARGV, 2 do
+  if ARGV[i + 1] == '' then
+    redis.call('HDEL', KEYS[1], ARGV[i])
+  else
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+  end
+end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+redis.call('RPUSH', KEYS[2], ARGV[4])
+redis.call('LTRIM', KEYS[2], ARGV[5], -1)
+return version";
+
+/// The [limit set](LimitSet) that all processes of one store share, and the history of its changes.
+/// It is kept on the server of the store, under the prefix of the store.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use tidegate_redis::{CurrentLimits, Limiter, RedisStore, Store, StoreExt};
+///
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = RedisStore::new("redis://127.0.0.1")?;
+/// let book = store.limit_book();
+/// let limits = CurrentLimits::default();
+/// let limiter = Limiter::new(
+///     store.clone().adjusted(limits.clone()),
+///     ["plan: fixed-window 100/1m".parse()?], // the default, also while the server is away
+/// )?;
+/// tokio::spawn({
+///     let (book, store) = (book.clone(), Arc::new(store));
+///     async move { book.follow(limits, store, |event| println!("{event}")).await }
+/// });
+///
+/// // In the program of an administrator:
+/// let kept = book.read().await?;
+/// let mut set = kept.set.clone();
+/// set.set_line("plan: fixed-window 200/1m until 2026-12-04T18:00:00Z for subject alice")?;
+/// let version = book.change(&kept, &set, "carol", "double until Friday").await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Versions
+///
+/// Each change creates a version, which replaces the version that its author has read. If another
+/// author was faster, the change fails with [`LimitBookError::Conflict`]. A version changes at most
+/// [`MAX_LINES`](Self::MAX_LINES) lines, so that the server is not occupied for long. A larger change is made in
+/// several versions.
+///
+/// [`follow`](Self::follow) reads the version every half second, and then only the changes since
+/// the last version. So all processes have the new version after about half a second.
+///
+/// # Keys
+///
+/// The hash `prefix:%limits:{limits}` contains the version and one field for each limit. The list
+/// `prefix:%limit-changes:{limits}` contains the [last changes](Self::MAX_HISTORY). Both never expire.
+/// The user needs the commands HGET, HSCAN, HSET, HDEL, LRANGE, RPUSH, LTRIM, TIME and EVAL for
+/// these keys. A program that only follows the set needs HGET, HSCAN, LRANGE and TIME.
+#[derive(Clone)]
+pub struct LimitBook {
+    server: Arc<dyn Run>,
+    limits: Vec<u8>,
+    changes: Vec<u8>,
+}
+
+/// A version of the limit set, as a [`LimitBook`] has read it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeptLimits {
+    /// The number of the version. It is 0 if no limit was ever set.
+    pub version: u64,
+    /// The time of the server at which the version was made. After a failover has lost a version,
+    /// another version can have the same number, but not the same time.
+    pub made_at: Timestamp,
+    /// The limits.
+    pub set: LimitSet,
+    /// The time of the server at which the version was read.
+    pub time: Timestamp,
+}
+
+/// The number of a version, and the time at which it was made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Version(u64, Timestamp);
+
+impl Version {
+    fn parse(text: Option<&str>) -> Result<Self, LimitBookError> {
+        let Some(text) = text else { return Ok(Self(0, Timestamp::EPOCH)) };
+        let read = || {
+            let (number, micros) = text.split_once(' ')?;
+            Some(Self(number.parse().ok()?, Timestamp::from_micros(micros.parse().ok()?)))
+        };
+        read().ok_or_else(|| {
+            let text = text.escape_debug().take(100).collect::<String>();
+            LimitBookError::Corrupt(format!("the version of the limit set is `{text}`"))
+        })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0, self.1.as_micros())
+    }
+}
+
+impl KeptLimits {
+    fn version(&self) -> Version {
+        Version(self.version, self.made_at)
+    }
+}
+
+/// The reason why a [`LimitBook`] was not read or changed.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum LimitBookError {
+    /// The server has failed. After a timeout, it is not known whether a change was made.
+    Store(Error),
+    /// Another change was made first.
+    Conflict {
+        /// The version that the change was based on.
+        expected: u64,
+        /// The version on the server.
+        found: u64,
+    },
+    /// The kept set is not valid, or was lost.
+    Corrupt(String),
+    /// The change is not valid.
+    Invalid(String),
+}
+
+impl fmt::Display for LimitBookError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => write!(f, "{error:#}"),
+            Self::Conflict { expected, found } => write!(
+                f,
+                "the limit set has version {found}, and the change is based on version {expected}; \
+                 read the set again"
+            ),
+            Self::Corrupt(message) | Self::Invalid(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for LimitBookError {}
+
+impl From<Error> for LimitBookError {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl LimitBook {
+    /// The maximum number of changes in the history. Older changes are dropped.
+    pub const MAX_HISTORY: usize = 1_000;
+
+    /// The maximum number of lines that one version changes.
+    pub const MAX_LINES: usize = 1_000;
+
+    /// The maximum length of an author, and of the reason for a change, in bytes.
+    pub const MAX_TEXT: usize = 1_000;
+
+    /// Creates the book of a store whose keys have the names of `keys`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(server: Arc<dyn Run>, keys: &Keys) -> Self {
+        let key = |name| keys.own_key(name, "limits");
+        Self { server, limits: key("limits"), changes: key("limit-changes") }
+    }
+
+    /// Reads the limit set.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`LimitBookError::Store`] if the server fails, and [`LimitBookError::Corrupt`] if
+    /// another program has written a value that is not valid.
+    pub async fn read(&self) -> Result<KeptLimits, LimitBookError> {
+        let (mut known, _) = self.version().await?;
+        loop {
+            let set = self.scan().await?;
+            let (version, time) = self.version().await?;
+            let mut kept = KeptLimits { version: known.0, made_at: known.1, set, time };
+            // The scan has possibly found changes that were made during the scan, and possibly not.
+            // So they are made again.
+            if self.catch_up(&mut kept, version).await? {
+                return Ok(kept);
+            }
+            known = version;
+        }
+    }
+
+    /// Reads the changes since an earlier version. Returns `false` if there are none.
+    async fn read_again(&self, kept: &mut KeptLimits) -> Result<bool, LimitBookError> {
+        let (version, time) = self.version().await?;
+        kept.time = time;
+        if version == kept.version() {
+            return Ok(false);
+        }
+        if version.0 == 0 {
+            let known = kept.version;
+            return Err(LimitBookError::Corrupt(format!(
+                "the server has lost the limit set; its last version was {known}"
+            )));
+        }
+        if !self.catch_up(kept, version).await? {
+            *kept = self.read().await?;
+        }
+        Ok(true)
+    }
+
+    async fn version(&self) -> Result<(Version, Timestamp), LimitBookError> {
+        let mut commands = Pipeline::new();
+        commands.cmd("HGET").arg(&self.limits).arg(VERSION).cmd("TIME");
+        let [version, time] = self.run(&commands).await?;
+        let (secs, micros): (u64, u64) = read_value(time)?;
+        let time = Timestamp::from_micros(secs.saturating_mul(1_000_000).saturating_add(micros));
+        let version: Option<String> = read_value(version)?;
+        Ok((Version::parse(version.as_deref())?, time))
+    }
+
+    async fn scan(&self) -> Result<LimitSet, LimitBookError> {
+        let (mut set, mut cursor) = (LimitSet::new(), String::from("0"));
+        loop {
+            let mut commands = Pipeline::new();
+            commands.cmd("HSCAN").arg(&self.limits).arg(&cursor).arg("COUNT").arg(1_000);
+            let [page] = self.run(&commands).await?;
+            let (next, fields): (String, Vec<(String, String)>) = read_value(page)?;
+            for (key, line) in fields.iter().filter(|(key, _)| key != VERSION) {
+                set.set_line(line).map_err(|error| corrupt(key, &error))?;
+            }
+            if next == "0" {
+                return Ok(set);
+            }
+            cursor = next;
+        }
+    }
+
+    /// Returns the last changes, from the oldest to the newest, and at most `count`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`LimitBookError::Store`] if the server fails, and [`LimitBookError::Corrupt`] if
+    /// another program has written a value that is not valid.
+    pub async fn history(&self, count: usize) -> Result<Vec<LimitChange>, LimitBookError> {
+        if count == 0 {
+            return Ok(vec![]);
+        }
+        let mut commands = Pipeline::new();
+        let first = oldest(count.min(Self::MAX_HISTORY));
+        commands.cmd("LRANGE").arg(&self.changes).arg(first).arg(-1);
+        let [entries] = self.run(&commands).await?;
+        let entries: Vec<String> = read_value(entries)?;
+        entries.iter().map(|entry| LimitChange::parse(entry)).collect()
+    }
+
+    /// Makes the changes after the version of `kept`, up to `version`. Returns `false` if the
+    /// history does not connect both versions; the set is then possibly changed.
+    async fn catch_up(
+        &self,
+        kept: &mut KeptLimits,
+        version: Version,
+    ) -> Result<bool, LimitBookError> {
+        if version == kept.version() {
+            return Ok(true);
+        }
+        let missing = version.0.checked_sub(kept.version).filter(|missing| *missing > 0);
+        let missing = missing.and_then(|missing| usize::try_from(missing).ok());
+        let Some(missing) = missing.filter(|missing| *missing < Self::MAX_HISTORY) else {
+            return Ok(false);
+        };
+        // The list can also end with changes that were made after `version` was read.
+        let mut changes = self.history(missing.saturating_add(100)).await?;
+        changes.retain(|change| (kept.version..=version.0).contains(&change.version));
+        let made_at = |number: u64| {
+            let change = changes.iter().find(|change| change.version == number);
+            change.map_or(Timestamp::EPOCH, |change| change.time)
+        };
+        let is_connected = made_at(kept.version) == kept.made_at && made_at(version.0) == version.1;
+        changes.retain(|change| change.version > kept.version);
+        if !is_connected || changes.len() != missing {
+            return Ok(false);
+        }
+        for change in &changes {
+            change.apply(&mut kept.set)?;
+        }
+        (kept.version, kept.made_at) = (version.0, version.1);
+        Ok(true)
+    }
+
+    /// Replaces the version `kept` by `set`. Returns the number of the new version.
+    ///
+    /// The limits that differ are the change. A change of more than [1,000 lines](Self::MAX_LINES)
+    /// is made in several versions. If nothing differs, no version is made.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`LimitBookError::Conflict`] if the server has another version than `kept`, and
+    /// [`LimitBookError::Invalid`] if the author or the reason is empty, has a line break, or is
+    /// longer than [1,000 bytes](Self::MAX_TEXT). Returns [`LimitBookError::Store`] if the server fails. If an error
+    /// occurs after the first of several versions, these versions stay.
+    pub async fn change(
+        &self,
+        kept: &KeptLimits,
+        set: &LimitSet,
+        author: &str,
+        reason: &str,
+    ) -> Result<u64, LimitBookError> {
+        check_text("author", author)?;
+        check_text("reason", reason)?;
+        let mut version = kept.version();
+        for lines in kept.set.changes_to(set).chunks(Self::MAX_LINES) {
+            let change = LimitChange {
+                version: version.0 + 1,
+                time: self.version().await?.1,
+                author: author.to_owned(),
+                reason: reason.to_owned(),
+                lines: lines.to_vec(),
+            };
+            self.write(version, &change).await?;
+            version = Version(change.version, change.time);
+        }
+        Ok(version.0)
+    }
+
+    async fn write(&self, expected: Version, change: &LimitChange) -> Result<(), LimitBookError> {
+        let mut command = redis::cmd("EVAL");
+        command.arg(CHANGE).arg(2).arg(&self.limits).arg(&self.changes);
+        command.arg(VERSION).arg(expected.to_string());
+        command.arg(Version(change.version, change.time).to_string()).arg(change.to_string());
+        command.arg(oldest(Self::MAX_HISTORY));
+        for (before, after) in &change.lines {
+            let line = after.as_ref().or(before.as_ref());
+            let Some(line) = line else { continue };
+            let key = LimitSet::key_of(line).map_err(|error| invalid(&error))?;
+            command.arg(key).arg(after.as_deref().unwrap_or_default());
+        }
+        let mut commands = Pipeline::new();
+        commands.add_command(command);
+        let [found] = self.run(&commands).await?;
+        let found: String = read_value(found)?;
+        match Version::parse(Some(&found))? {
+            found if found == expected => Ok(()),
+            found => Err(LimitBookError::Conflict { expected: expected.0, found: found.0 }),
+        }
+    }
+
+    /// Makes a new version with the limits of an earlier version. Overrides that have ended since
+    /// then are not set again. Returns the number of the new version.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`LimitBookError::Invalid`] if the history does not reach back to `version`, and the
+    /// errors of [`read`](Self::read) and [`change`](Self::change).
+    pub async fn roll_back(
+        &self,
+        version: u64,
+        author: &str,
+        reason: &str,
+    ) -> Result<u64, LimitBookError> {
+        let kept = self.read().await?;
+        let history = self.history(Self::MAX_HISTORY).await?;
+        let undone: Vec<_> = history
+            .iter()
+            .rev()
+            .filter(|change| change.version > version && change.version <= kept.version)
+            .collect();
+        let is_complete = kept.version.checked_sub(version) == u64::try_from(undone.len()).ok();
+        if !is_complete {
+            let oldest = history.first().map_or(kept.version, |oldest| oldest.version - 1);
+            return Err(LimitBookError::Invalid(format!(
+                "version {version} is not in the history; it must be from {oldest} to {}",
+                kept.version
+            )));
+        }
+        let mut set = kept.set.clone();
+        for change in undone {
+            change.revert(&mut set)?;
+        }
+        set.remove_ended(kept.time);
+        self.change(&kept, &set, author, reason).await
+    }
+
+    async fn run<const N: usize>(&self, commands: &Pipeline) -> Result<[Value; N], LimitBookError> {
+        let replies = self.server.run(&self.limits, commands).await?;
+        replies.try_into().map_err(|_| {
+            let message = "the server sent another number of replies than there were commands";
+            LimitBookError::Store(Error::new(ErrorKind::Protocol, message))
+        })
+    }
+}
+
+impl fmt::Debug for LimitBook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LimitBook({})", self.limits.escape_ascii())
+    }
+}
+
+/// Returns the index of the oldest of the last `count` entries of a list.
+fn oldest(count: usize) -> String {
+    format!("-{count}")
+}
+
+fn read_value<T: FromRedisValue>(value: Value) -> Result<T, LimitBookError> {
+    from_redis_value(value).map_err(|_| {
+        LimitBookError::Corrupt("the server sent a limit set that is not valid".to_owned())
+    })
+}
+
+fn corrupt(key: &str, error: &LimitSetError) -> LimitBookError {
+    let key = key.escape_debug().take(100).collect::<String>();
+    LimitBookError::Corrupt(format!("the limit `{key}` on the server is not valid: {error}"))
+}
+
+fn invalid(error: &LimitSetError) -> LimitBookError {
+    LimitBookError::Invalid(error.to_string())
+}
+
+fn check_text(part: &str, text: &str) -> Result<(), LimitBookError> {
+    let (length, max) = (text.len(), LimitBook::MAX_TEXT);
+    if length == 0 || length > max {
+        return Err(LimitBookError::Invalid(format!(
+            "the {part} has {length} bytes; it must have 1 to {max}"
+        )));
+    }
+    match text.chars().find(|char| char.is_control()) {
+        None => Ok(()),
+        Some(char) => Err(LimitBookError::Invalid(format!(
+            "the {part} contains the control character {char:?}"
+        ))),
+    }
+}
