@@ -36,6 +36,8 @@ pub mod logins {}
 #[doc = include_str!("../docs/guide/throughput.md")]
 pub mod throughput {}
 
+#[doc = include_str!("../docs/guide/changing-limits.md")]
+pub mod changing_limits {}
 #[doc = include_str!("../docs/guide/warnings.md")]
 pub mod warnings {}
 

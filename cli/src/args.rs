@@ -1,7 +1,9 @@
 //! The command line.
 
 use std::env::{self, VarError};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -11,7 +13,7 @@ use crate::redis_commands;
 use tidegate::replay::{Backend, Grants, LeaseSpan, Leasing, Pace, Settling, Slots, without_login};
 use tidegate::suggest::Share;
 use tidegate::trace::{self, By, Cost, Format, Input, Order, Pattern, TimeUnit};
-use tidegate_core::{Lists, Policy};
+use tidegate_core::{LimitSet, Lists, Policy};
 
 /// The environment variable with the password of the store.
 const STORE_PASSWORD: &str = "TIDEGATE_STORE_PASSWORD";
@@ -124,6 +126,11 @@ pub(crate) struct Replay {
     /// `deny`, and an address, a prefix, or `subject` and a subject.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["late_cost", "duration", "leased", "suggest"])]
     pub(crate) lists: Option<PathBuf>,
+
+    /// File of policies and overrides that replace the policies with the same names. Each line has
+    /// a policy with a name, and optionally `until` and a time, and `for subject` and a subject.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["late_cost", "duration", "leased", "suggest"])]
+    pub(crate) limit_set: Option<PathBuf>,
 
     /// File of grants to quotas and credits, such as payments. It has the fields `time`, `subject`
     /// and `amount`, in any format that a log can have. A subject must be written as in the log.
@@ -335,10 +342,19 @@ impl Replay {
 
     /// Reads the file of the list.
     pub(crate) fn lists(&self) -> Result<Option<Lists>, String> {
-        let Some(path) = &self.lists else { return Ok(None) };
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("{}: the file cannot be read: {error}", path.display()))?;
-        text.parse().map(Some).map_err(|error| format!("{}: {error}", path.display()))
+        self.lists.as_deref().map(parse_file).transpose()
+    }
+
+    /// Reads the file of the limit set.
+    pub(crate) fn limit_set(&self) -> Result<Option<LimitSet>, String> {
+        let Some(path) = &self.limit_set else { return Ok(None) };
+        if let Some(policy) = self.policy.iter().find(|policy| !policy.is_named()) {
+            return Err(format!(
+                "--limit-set replaces policies by their names, and `{policy}` has no name; give it \
+                 one, as in `plan: {policy}`"
+            ));
+        }
+        parse_file(path).map(Some)
     }
 
     /// Reads the file of the grants.
@@ -419,6 +435,13 @@ impl Replay {
             (None, None) => By::Auto,
         }
     }
+}
+
+/// Reads a file, and parses its text. The error contains the path.
+fn parse_file<T: FromStr<Err: Display>>(path: &Path) -> Result<T, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("{}: the file cannot be read: {error}", path.display()))?;
+    text.parse().map_err(|error| format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -59,6 +59,7 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let policies = args.policies().map_err(Failure::Usage)?;
     let backend = args.backend().map_err(Failure::Usage)?;
     let lists = args.lists().map_err(Failure::Usage)?;
+    let limit_set = args.limit_set().map_err(Failure::Usage)?;
     let grants = args.grants().map_err(Failure::Usage)?;
     outputs::check(args).map_err(Failure::Usage)?;
     let options = trace::Options {
@@ -83,6 +84,8 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     });
     let replay = replay.map_err(|error| Failure::Usage(format!("{error:#}")))?;
     let replay = replay.listed(lists.as_ref()).settling(args.settling()).slots(args.slots());
+    let replay =
+        replay.adjusted(limit_set.as_ref()).map_err(|error| Failure::Usage(with_causes(&error)))?;
     let mut replay = replay.leased(args.leasing()).granting(grants);
     let mut inputs: Vec<Input> = args.files.iter().map(|path| Input::from_arg(path)).collect();
     if let Some(stop) = &stop {

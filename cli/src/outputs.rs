@@ -17,7 +17,8 @@ pub(crate) fn check(args: &args::Replay) -> Result<(), String> {
     let outputs: Vec<(&str, &Path)> =
         outputs.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?))).collect();
     for &(option, path) in &outputs {
-        for input in args.files.iter().chain(&args.grants).chain(&args.lists) {
+        let others = [&args.grants, &args.lists, &args.limit_set];
+        for input in args.files.iter().chain(others.into_iter().flatten()) {
             if is_same(path, input) {
                 let (path, input) = (shown(path), shown(input));
                 return Err(format!("{option} {path} would overwrite the input {input}"));

@@ -27,9 +27,12 @@ fn main() -> ExitCode {
             log::start(settings.log);
             serve(&mut settings).map_err(|error| tracing::error!("{error}"))
         }
-        Task::Check { limits, same_domain, lists } => {
-            app::check(limits.as_deref(), same_domain, lists.as_deref())
+        Task::Check { limits, same_domain, lists, limit_set } => {
+            app::check(limits.as_deref(), same_domain, lists.as_deref(), limit_set.as_deref())
                 .map_err(|error| command_failed(&*error))
+        }
+        Task::Limits(settings, action) => {
+            app::change_limits(&settings.store, action).map_err(|error| command_failed(&*error))
         }
         #[cfg(feature = "top")]
         Task::Top(top) => top.run().map_err(|error| command_failed(&error)),

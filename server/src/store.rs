@@ -4,9 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_cluster::StoreBuilder;
+use tidegate_cluster::{LimitBook, StoreBuilder};
 use tidegate_core::layers::{BreakerWatch, LeasedStore};
-use tidegate_core::{Breaker, Error, Lease, OnFailure, Share, Store, StoreExt, Warnings};
+use tidegate_core::{
+    Breaker, Error, ErrorKind, Lease, OnFailure, Share, Store, StoreExt, Warnings,
+};
 use tidegate_memory::MemoryStore;
 
 /// The URL of the store in the memory of this process.
@@ -46,6 +48,8 @@ pub struct OpenedStore {
     pub breaker: Option<BreakerWatch>,
     /// The leases of the store; `None` for a store in memory.
     pub leases: Option<LeasedStore<Arc<dyn Store>>>,
+    /// The limit set that is kept in the store; `None` for a store in memory.
+    pub limit_book: Option<LimitBook>,
 }
 
 /// Like [`open`], but also reports warnings, and returns handles to the layers.
@@ -60,8 +64,37 @@ pub fn open_watched(
 ) -> Result<OpenedStore, Error> {
     if url == MEMORY {
         let store = Arc::new(MemoryStore::new().warned(warnings).observed());
-        return Ok(OpenedStore { store, breaker: None, leases: None });
+        return Ok(OpenedStore { store, breaker: None, leases: None, limit_book: None });
     }
+    let builder = builder(url, settings)?.response_timeout(settings.timeout);
+    let (store, limit_book) = builder.build_with_limit_book()?;
+    let store = store.coalesced();
+    let store = store.timeout(settings.timeout).breaker(Breaker::new());
+    let breaker = Some(store.watch());
+    let store: Arc<dyn Store> = Arc::new(store);
+    let leased = store.leased(Lease::new().only_marked().span(settings.lease_span));
+    let store = Arc::new(leased.clone().warned(warnings).observed());
+    Ok(OpenedStore { store, breaker, leases: Some(leased), limit_book: Some(limit_book) })
+}
+
+/// Opens the store at `url` without layers, and the limit set that is kept in it.
+///
+/// # Errors
+///
+/// Returns the errors of [`open`]. Also returns an error if the store is `memory`, which ends with
+/// the process and keeps no limit set.
+pub fn open_limit_book(
+    url: &str,
+    settings: &StoreSettings,
+) -> Result<(Arc<dyn Store>, LimitBook), Error> {
+    if url == MEMORY {
+        let message = format!("the store is `{MEMORY}`, which cannot keep a limit set");
+        return Err(Error::new(ErrorKind::InvalidConfig, message));
+    }
+    builder(url, settings)?.response_timeout(settings.timeout).build_with_limit_book()
+}
+
+fn builder(url: &str, settings: &StoreSettings) -> Result<StoreBuilder, Error> {
     let builder = StoreBuilder::from_url(url).map_err(|error| match url.contains("://") {
         true => error,
         false => error.with_context(format!("it is not `{MEMORY}`")),
@@ -82,13 +115,7 @@ pub fn open_watched(
     if is_encrypted(url) {
         builder = settings.certificates.add_to(builder);
     }
-    let store = builder.response_timeout(settings.timeout).build()?.coalesced();
-    let store = store.timeout(settings.timeout).breaker(Breaker::new());
-    let breaker = Some(store.watch());
-    let store: Arc<dyn Store> = Arc::new(store);
-    let leased = store.leased(Lease::new().only_marked().span(settings.lease_span));
-    let store = Arc::new(leased.clone().warned(warnings).observed());
-    Ok(OpenedStore { store, breaker, leases: Some(leased) })
+    Ok(builder)
 }
 
 /// The settings of connections to a store.

@@ -38,7 +38,7 @@ use crate::suggest::{Meters, Share};
 use crate::trace::{Progress, Record, Sink, Stop, Subjects, Summary};
 use tidegate_core::ErrorKind::Unavailable;
 use tidegate_core::{
-    Algorithm, FixedWindow, Lists, Policy, SlidingCounter, SlidingLog, TokenBucket,
+    Algorithm, FixedWindow, LimitSet, Lists, Policy, SlidingCounter, SlidingLog, TokenBucket,
 };
 
 /// The settings of `--suggest`.
@@ -129,6 +129,19 @@ impl<P: FnMut(Progress)> Replay<P> {
         let lists = names.filter_map(|name| Some((name, lists?.clone())));
         self.stores.lists().replace(lists);
         self
+    }
+
+    /// Returns this replay with a limit set, if there is one. Its limits replace the policies with
+    /// the same names.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a store does not support one of the policies of the set.
+    pub fn adjusted(self, set: Option<&LimitSet>) -> Result<Self, Error> {
+        if let Some(set) = set {
+            self.runs.iter().try_for_each(|run| run.adjust(set))?;
+        }
+        Ok(self)
     }
 
     /// Returns this replay with grants, if there are any. Each grant tops up the quotas and credits

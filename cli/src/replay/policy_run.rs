@@ -8,8 +8,8 @@ use super::{Decisions, Error};
 use crate::report::{LeasedRun, PolicyReport};
 use crate::trace::{Record, Subjects};
 use tidegate_core::{
-    Answer, Call, CallId, Charge, Decision, ErrorKind, ManualClock, Operation, Policy, Store,
-    Timestamp,
+    Answer, Call, CallId, Charge, CurrentLimits, Decision, ErrorKind, LimitSet, ManualClock,
+    Operation, Policy, Store, Timestamp,
 };
 
 /// The number of states that are deleted in one call.
@@ -24,6 +24,8 @@ const MEMORY_OF_GRANTS: Duration = Duration::from_secs(60);
 pub struct PolicyRun {
     policy: Policy,
     clock: ManualClock,
+    /// The limit set that the store applies.
+    limits: CurrentLimits,
     stores: Stores,
     store: Box<dyn Store>,
     /// The store of the first pass, if the replay was restarted to sort the records. The states in
@@ -41,12 +43,21 @@ impl PolicyRun {
         keep_decisions: bool,
     ) -> Result<Self, Error> {
         let clock = ManualClock::default();
-        let store = stores.open(clock.clone())?;
+        let limits = CurrentLimits::with_clock(LimitSet::new(), clock.clone());
+        let store = stores.open(clock.clone(), limits.clone())?;
         store.supports(policy)?;
         let decisions =
             keep_decisions.then(Decisions::new).transpose().map_err(Error::Decisions)?;
         let (policy, tally) = (policy.clone(), Tally::new(policy));
-        Ok(Self { policy, clock, stores, store, stale: None, tally, decisions, leased: None })
+        let (stale, leased) = (None, None);
+        Ok(Self { policy, clock, limits, stores, store, stale, tally, decisions, leased })
+    }
+
+    /// Sets the limits that replace the policy of this run.
+    pub(super) fn adjust(&self, set: &LimitSet) -> Result<(), Error> {
+        set.check(&*self.store)?;
+        self.limits.replace(set.clone());
+        Ok(())
     }
 
     /// Sets that this run also decides each record with leases.
@@ -122,7 +133,7 @@ impl PolicyRun {
     pub(super) fn restart(&mut self) {
         // Opening a store cannot fail here: it does not connect to a server, and `new` has opened a
         // store with the same settings.
-        if let Ok(fresh) = self.stores.open(self.clock.clone()) {
+        if let Ok(fresh) = self.stores.open(self.clock.clone(), self.limits.clone()) {
             self.stale = Some(std::mem::replace(&mut self.store, fresh));
         }
         self.tally = Tally::new(&self.policy);

@@ -5,7 +5,9 @@ use std::io;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tidegate_core::{Answer, Clock, Error, ErrorKind, ManualClock, PolicyLists, Store, StoreExt};
+use tidegate_core::{
+    Answer, Clock, CurrentLimits, Error, ErrorKind, ManualClock, PolicyLists, Store, StoreExt,
+};
 use tidegate_memory::{MemoryStore, WhenFull};
 
 use super::backend::Backend;
@@ -33,15 +35,20 @@ impl Stores {
         Self { backend, prefix, opened: Rc::default(), lists }
     }
 
-    /// Opens an empty store that has the time of `clock`.
-    pub(super) fn open(&self, clock: ManualClock) -> Result<Box<dyn Store>, Error> {
+    /// Opens an empty store that has the time of `clock` and applies `limits`.
+    pub(super) fn open(
+        &self,
+        clock: ManualClock,
+        limits: CurrentLimits,
+    ) -> Result<Box<dyn Store>, Error> {
         let number = self.opened.get();
         self.opened.set(number + 1);
+        let lists = self.lists.clone();
         match &self.backend {
-            Backend::Memory => Ok(Box::new(memory(clock, MAX_IDS).listed(self.lists.clone()))),
+            Backend::Memory => Ok(Box::new(memory(clock, MAX_IDS).listed(lists).adjusted(limits))),
             Backend::Server(server) => {
                 let store = server.open(&format!("{}{number}", self.prefix), clock)?;
-                Ok(Box::new(store.listed(self.lists.clone())))
+                Ok(Box::new(store.listed(lists).adjusted(limits)))
             }
         }
     }

@@ -445,6 +445,37 @@ fn a_list_allows_and_denies_subjects_of_each_policy() {
 }
 
 #[test]
+fn a_limit_set_replaces_the_policy_with_its_name() {
+    let folder = folder();
+    let set = folder.path().join("limits.txt");
+    let set_path = set.to_str().unwrap();
+    let replay = |policy: &str| {
+        tidegate(&["replay", "--policy", policy, "--json", "--limit-set", set_path, "-"], &log())
+    };
+    for (text, admitted) in [
+        ("", 4),
+        ("other: fixed-window 9/1m\nip: fixed-window 2/1m", 3),
+        ("ip: fixed-window 8/1m for subject 192.0.2.1", 9),
+        ("ip: fixed-window 8/1m until 2000-01-01T00:00:00Z for subject 192.0.2.1", 4),
+    ] {
+        std::fs::write(&set, text).unwrap();
+        let output = replay("ip: fixed-window 3/1m");
+        assert!(output.status.success(), "{}", self::text(&output.stderr));
+        assert_eq!(json(&output)["policies"][0]["admitted"], admitted, "{text}");
+    }
+    let message = String::from_utf8(replay("fixed-window 3/1m").stderr).unwrap();
+    assert!(message.contains("`fixed-window 3/1m` has no name; give it one"), "{message}");
+    std::fs::write(&set, "ip: fixed-window 8/1m for 192.0.2.1").unwrap();
+    let output = replay("ip: fixed-window 3/1m");
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.contains("limits.txt: line 1: `192.0.2.1` follows `for`; it must be"),
+        "{message}"
+    );
+}
+
+#[test]
 fn requests_from_the_percentage_of_a_limit_on_are_counted() {
     let folder = folder();
     let page = folder.path().join("page.html");

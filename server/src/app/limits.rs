@@ -1,14 +1,20 @@
 //! The sources of the limits and of the lists, and the tasks that load them again when they change.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tidegate_core::PolicyLists;
+use metrics::gauge;
+use tidegate_cluster::{LimitBook, LimitsEvent};
+use tidegate_core::{CurrentLimits, PolicyLists, Store};
+use tidegate_memory::MemoryStore;
 use tidegate_server::envoy::service::Service;
 use tidegate_server::limits::config::{Config, ConfigFile, SameDomain, left_out, read_directory};
 use tidegate_server::limits::xds::{self, Event, XdsSettings};
-use tidegate_server::limits::{lists, reload};
+use tidegate_server::limits::{LoadError, lists, reload, set};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::Failure;
 use crate::log::{say, write_error};
@@ -93,6 +99,116 @@ impl ListFiles {
     }
 }
 
+/// The source of the limit set.
+pub(crate) enum LimitSource {
+    /// The store, which all servers share.
+    Store(LimitBook),
+    /// A file, and its contents that are already in force.
+    File(PathBuf, ConfigFile),
+}
+
+impl LimitSource {
+    /// Finds the source with this name. If it is a file, its limits are in force when this function
+    /// returns.
+    pub(crate) fn open(
+        name: &Path,
+        book: Option<LimitBook>,
+        limits: &CurrentLimits,
+        store: &dyn Store,
+    ) -> Result<Self, Failure> {
+        if name == Path::new(KEPT_IN_STORE) {
+            let book = book.ok_or(
+                "limits.limit_set is `store`, but store.url is `memory`, which cannot keep a limit \
+                 set; name a file instead",
+            )?;
+            return Ok(Self::Store(book));
+        }
+        let file = set::read(name)?;
+        set::load(limits, store, &file)?;
+        report_set(limits, name);
+        Ok(Self::File(name.to_owned(), file))
+    }
+
+    /// Spawns a task that puts each version of the set in force. The task runs until the program
+    /// ends. If the set is in the store, this function waits until the set was read, but at most
+    /// [`FIRST_READ`].
+    pub(crate) async fn follow(self, limits: CurrentLimits, store: Arc<dyn Store>) {
+        match self {
+            Self::Store(book) => {
+                let reporter = Reporter::default();
+                let is_read = Arc::clone(&reporter.is_read);
+                let report = move |event: &LimitsEvent| reporter.report(event);
+                tokio::spawn(async move { book.follow(limits, store, report).await });
+                if timeout(FIRST_READ, is_read.notified()).await.is_err() {
+                    tracing::error!("the limit set was not read within {FIRST_READ:?}");
+                }
+            }
+            Self::File(path, file) => {
+                let (current, shown) = (limits.clone(), path.clone());
+                let report = move |loaded: Result<(), LoadError>| match loaded {
+                    Ok(()) => report_set(&current, &shown),
+                    Err(error) => tracing::error!("the limit set stays as it was: {error}"),
+                };
+                tokio::spawn(set::follow(path, file, limits, store, report));
+            }
+        }
+    }
+}
+
+/// The name of the source of a limit set that is kept in the store.
+const KEPT_IN_STORE: &str = "store";
+
+/// The maximum time that a starting server waits for the limit set in the store.
+const FIRST_READ: Duration = Duration::from_secs(2);
+
+/// Logs the events of a limit set in the store, and sets its metrics.
+#[derive(Default)]
+struct Reporter {
+    /// The last failure that was logged, until the set is read again.
+    failure: Mutex<Option<String>>,
+    /// Is notified after the first attempt to read the set.
+    is_read: Arc<Notify>,
+}
+
+impl Reporter {
+    fn report(&self, event: &LimitsEvent) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let unread = gauge!("tidegate_server_limit_set_unread_seconds");
+        match event {
+            LimitsEvent::InForce { version, .. } => {
+                unread.set(0.0);
+                gauge!("tidegate_server_limit_set_version").set(*version as f64);
+                *failure = None;
+                tracing::info!("{event}");
+            }
+            LimitsEvent::Failed { since, .. } => {
+                unread.set(since.as_secs_f64());
+                let text = event.to_string();
+                if failure.as_ref() != Some(&text) {
+                    tracing::error!("{text}");
+                    *failure = Some(text);
+                }
+            }
+            _ => {
+                unread.set(0.0);
+                if failure.take().is_some() {
+                    tracing::info!("the limit set can be read again, and has not changed");
+                }
+            }
+        }
+        self.is_read.notify_one();
+    }
+}
+
+fn report_set(limits: &CurrentLimits, path: &Path) {
+    tracing::info!("the limit set in {} has {}", path.display(), summary(limits));
+}
+
+fn summary(limits: &CurrentLimits) -> String {
+    let set = limits.set();
+    format!("{} policies and {} overrides", set.policies().count(), set.overrides())
+}
+
 fn report_lists(entries: usize, directory: &Path) {
     tracing::info!("the lists in {} have {entries} entries", directory.display());
 }
@@ -109,8 +225,8 @@ fn report(service: &Service) {
     }
 }
 
-/// Checks the limits and the lists of two directories as the server does at its start, and prints
-/// their numbers. If `directory` is `None`, a management server sends the limits, and there are no
+/// Checks the limits, the lists and the limit set as the server does at its start, and prints their
+/// numbers. If `directory` is `None`, a management server sends the limits, and there are no
 /// limits to check.
 ///
 /// # Errors
@@ -120,7 +236,13 @@ pub(crate) fn check(
     directory: Option<&Path>,
     same_domain: SameDomain,
     list_directory: Option<&Path>,
+    limit_set: Option<&Path>,
 ) -> Result<(), Failure> {
+    if let Some(path) = limit_set.filter(|path| *path != Path::new(KEPT_IN_STORE)) {
+        let limits = CurrentLimits::default();
+        set::load(&limits, &MemoryStore::new(), &set::read(path)?)?;
+        say(format_args!("{} of the limit set", summary(&limits)));
+    }
     if let Some(directory) = list_directory {
         let entries = lists::load(&PolicyLists::new(), &lists::read(directory)?)?;
         say(format_args!("{entries} entries of lists"));

@@ -1,19 +1,22 @@
 //! The server program. [`App::build`] opens the stores and listeners that the settings name, and
 //! [`App::run`] serves requests.
 
+mod limit_commands;
 mod limits;
 mod listeners;
 mod outages;
 mod signals;
 mod stores;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tidegate_cluster::LimitBook;
 use tidegate_core::layers::LeasedStore;
-use tidegate_core::{PolicyLists, Store, StoreExt, Warnings};
+use tidegate_core::{CurrentLimits, PolicyLists, Store, StoreExt, Warnings};
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::resp::{self, RespSettings};
 use tidegate_server::calls::{Calls, v1};
@@ -28,8 +31,9 @@ use tidegate_server::store::OnStoreError;
 
 use crate::log::say;
 use crate::settings::{Settings, read_only_settings};
+pub(crate) use limit_commands::change_limits;
 pub(crate) use limits::check;
-use limits::{Limits, ListFiles};
+use limits::{LimitSource, Limits, ListFiles};
 use listeners::{Listeners, Running};
 pub(crate) use signals::shutdown;
 
@@ -46,6 +50,8 @@ pub(crate) struct App<'s> {
     metrics: PrometheusHandle,
     limits: Limits,
     lists: Option<ListFiles>,
+    current_limits: CurrentLimits,
+    limit_source: Option<LimitSource>,
     listeners: Listeners,
     resp_settings: Option<RespSettings>,
 }
@@ -71,8 +77,9 @@ impl<'s> App<'s> {
         metrics::set_global_recorder(recorder)?;
         prometheus::register();
         let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let lists = PolicyLists::new();
-        let (service, activity, leases) = service(settings, &memory, &lists).await?;
+        let (lists, current_limits) = (PolicyLists::new(), CurrentLimits::default());
+        let Opened { service, activity, leases, limit_book } =
+            open(settings, &memory, &lists, &current_limits).await?;
         let directory = settings.lists.clone();
         let list_files = directory.map(|directory| ListFiles::read(directory, lists.clone()));
         let list_files = list_files.transpose()?;
@@ -82,7 +89,9 @@ impl<'s> App<'s> {
         };
         let store = Arc::clone(service.decider().store());
         let store = settings.store.on_error.around(store, &memory);
-        let store = Arc::new(store.listed(lists));
+        let store: Arc<dyn Store> = Arc::new(store.listed(lists).adjusted(current_limits.clone()));
+        let open = |name: &PathBuf| LimitSource::open(name, limit_book, &current_limits, &*store);
+        let limit_source = settings.limit_set.as_ref().map(open).transpose()?;
         let listeners = Listeners::bind(settings).await?;
         let resp_settings =
             listeners.resp.as_ref().map(|resp| settings.resp.settings(resp.address));
@@ -96,6 +105,8 @@ impl<'s> App<'s> {
             metrics,
             limits,
             lists: list_files,
+            current_limits,
+            limit_source,
             listeners,
             resp_settings,
         })
@@ -107,14 +118,17 @@ impl<'s> App<'s> {
     ///
     /// Returns an error if the task of a protocol has panicked.
     pub(crate) async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
-        let Self { settings, service, store, leases, activity, metrics, limits, lists, .. } = self;
+        let Self { settings, service, store, leases, activity, metrics, limits, .. } = self;
         let Listeners { grpc, http, resp, page, debug, metrics_alone } = self.listeners;
         let access = settings.http.listener.access(http.address);
         say(format_args!("gRPC on {}, JSON on {}", grpc.address, http.url()));
         http.warn_if_closed(&access, "/v1", "http");
         let limits = limits.follow(Arc::clone(&service));
-        if let Some(lists) = lists {
+        if let Some(lists) = self.lists {
             lists.follow();
+        }
+        if let Some(source) = self.limit_source {
+            source.follow(self.current_limits, Arc::clone(&store)).await;
         }
         let followed = Arc::clone(&service);
         // This task runs until the program ends.
@@ -185,14 +199,25 @@ type Leases = LeasedStore<Arc<dyn Store>>;
 /// The maximum time that the program waits at its end until the leases are returned.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Opens the stores. `lists` allow and deny. Returns the service, the activity for the page (if
-/// there is a page), and the leases of all stores. If the settings require a fallback, the store
-/// `memory` decides while another store is away.
-async fn service(
+/// The service of Envoy, and the parts of its stores that the program uses directly.
+struct Opened {
+    service: Arc<Service>,
+    /// The activity for the page, if there is a page.
+    activity: Option<Arc<Activity>>,
+    /// The leases of all stores.
+    leases: Vec<Leases>,
+    /// The limit set of the store, if the store can keep one.
+    limit_book: Option<LimitBook>,
+}
+
+/// Opens the stores. `lists` allow and deny, and `limits` replace policies. If the settings require
+/// a fallback, the store `memory` decides while another store is away.
+async fn open(
     settings: &Settings,
     memory: &Arc<dyn Store>,
     lists: &PolicyLists,
-) -> Result<(Arc<Service>, Option<Arc<Activity>>, Vec<Leases>), Failure> {
+    limits: &CurrentLimits,
+) -> Result<Opened, Failure> {
     let store = &settings.store;
     let last_warnings = LastWarnings::new(settings.page.shows_subjects);
     let recorded = last_warnings.clone();
@@ -203,8 +228,9 @@ async fn service(
     let connections = store.settings()?;
     let opened =
         stores::open("store", "the store", &store.url, &connections, warnings.clone()).await?;
+    let limit_book = opened.limit_book;
     let decider = Decider::new(opened.store, settings.answers.clone());
-    let mut decider = decider.with_lists(lists.clone());
+    let mut decider = decider.with_lists(lists.clone()).with_limits(limits.clone());
     let (mut watched, mut leases) = (vec![opened.watched], Vec::from_iter(opened.leases));
     if let Some(url) = &store.per_second_url {
         let connections = store.per_second_settings(url)?;
@@ -235,7 +261,7 @@ async fn service(
         .starting_without_limits(settings.starts_without_limits)
         .leasing_all(settings.leases_all)
         .activity(activity.clone());
-    Ok((Arc::new(service), activity, leases))
+    Ok(Opened { service: Arc::new(service), activity, leases, limit_book })
 }
 
 /// Returns a function that logs unreadable requests of a protocol.

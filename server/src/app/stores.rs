@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidegate_cluster::LimitBook;
 use tidegate_core::layers::LeasedStore;
 use tidegate_core::{Store, Warnings};
 use tidegate_server::observe::activity::WatchedStore;
@@ -13,6 +14,7 @@ use super::{Failure, outages};
 pub(super) struct Opened {
     pub(super) store: Arc<dyn Store>,
     pub(super) leases: Option<LeasedStore<Arc<dyn Store>>>,
+    pub(super) limit_book: Option<LimitBook>,
     pub(super) watched: WatchedStore,
 }
 
@@ -30,7 +32,8 @@ pub(super) async fn open(
     settings: &StoreSettings,
     warnings: Warnings,
 ) -> Result<Opened, Failure> {
-    let OpenedStore { store, breaker, leases, .. } = open_watched(url, settings, warnings)?;
+    let OpenedStore { store, breaker, leases, limit_book, .. } =
+        open_watched(url, settings, warnings)?;
     let stats = leases.as_ref().map(LeasedStore::stats);
     let watched = WatchedStore::new(role, url, Arc::clone(&store), breaker.clone());
     let watched = watched.with_leases(stats);
@@ -49,5 +52,5 @@ pub(super) async fn open(
         // This task runs until the program ends.
         tokio::spawn(outages::report(name.to_owned(), Arc::clone(&store), breaker));
     }
-    Ok(Opened { store, leases, watched })
+    Ok(Opened { store, leases, limit_book, watched })
 }

@@ -1,10 +1,11 @@
 //! Loads the limits of Envoy's service from files or from a management server, and lists of
-//! subjects from files.
+//! subjects and limit sets from files.
 
 pub mod config;
 pub mod lists;
 mod load;
 pub mod reload;
+pub mod set;
 mod stat_key;
 pub mod xds;
 

@@ -1,8 +1,10 @@
 //! The flags and the commands.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use tidegate_core::parse_duration;
 
 #[cfg(feature = "top")]
 use super::Top;
@@ -49,12 +51,110 @@ pub(super) enum Command {
     },
     /// List the environment variables, with their meaning.
     Variables,
+    /// Show and change the limit set in the store, which servers with `limits.limit_set = "store"`
+    /// follow.
+    ///
+    /// Exit codes: 0 if the command was executed, 1 if the store or the change is not valid, 2 if
+    /// an argument is not valid.
+    Limits {
+        /// Settings file (TOML) with the store [env: TIDEGATE_SETTINGS]
+        #[arg(long, value_name = "FILE", global = true)]
+        settings: Option<PathBuf>,
+        /// URL of the store. Default: the store in the settings [env: TIDEGATE_STORE]
+        #[arg(long, value_name = "URL", global = true)]
+        store: Option<String>,
+        #[command(subcommand)]
+        action: LimitsAction,
+    },
     /// Show in the terminal what a server does now: the content of its page.
     ///
     /// Arrow keys scroll, `q` quits. Exit codes: 0 after `q`; 1 if there is no terminal or, with
     /// `--once`, no answer.
     #[cfg(feature = "top")]
     Top(Top),
+}
+
+/// An action on the limit set in the store.
+#[derive(Subcommand)]
+pub(crate) enum LimitsAction {
+    /// List the names with their policies and the numbers of their overrides.
+    List,
+    /// Print the whole set, in the format that `set` reads.
+    Show,
+    /// Replace the whole set by the set in a file.
+    Set {
+        /// File of policies and overrides; `-` for standard input.
+        file: PathBuf,
+        /// Print the changes, and make none.
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        by: By,
+    },
+    /// Set a policy, or with --subject or --tenant an override.
+    Override {
+        /// Policy with its name, such as `plan: fixed-window 500/1m`.
+        policy: String,
+        #[command(flatten)]
+        target: Target,
+        /// Time at which the override ends, such as 2026-12-04T18:00:00Z.
+        #[arg(long, value_name = "TIME", conflicts_with = "lasting")]
+        until: Option<String>,
+        /// Time after which the override ends, such as 3d.
+        #[arg(long = "for", value_name = "SPAN", value_parser = span)]
+        lasting: Option<Duration>,
+        #[command(flatten)]
+        by: By,
+    },
+    /// Remove a policy, or with --subject or --tenant an override.
+    Remove {
+        /// Name of the policy.
+        name: String,
+        #[command(flatten)]
+        target: Target,
+        #[command(flatten)]
+        by: By,
+    },
+    /// Print the last changes, from the oldest to the newest.
+    History {
+        /// Maximum number of changes.
+        #[arg(long, default_value_t = 20)]
+        last: usize,
+    },
+    /// Make a new version with the limits of an earlier version. Overrides that have ended are not
+    /// set again.
+    Rollback {
+        /// Number of the version.
+        version: u64,
+        #[command(flatten)]
+        by: By,
+    },
+}
+
+/// The subjects of an override.
+#[derive(Args)]
+pub(crate) struct Target {
+    /// Subject of the override.
+    #[arg(long)]
+    pub(crate) subject: Option<String>,
+    /// Tenant of the override.
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+}
+
+/// The author of a change and the reason for it, which the history records.
+#[derive(Args)]
+pub(crate) struct By {
+    /// Author of the change.
+    #[arg(long, env = "USER", default_value = "unknown")]
+    pub(crate) author: String,
+    /// Reason for the change.
+    #[arg(long)]
+    pub(crate) reason: String,
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| error.to_string())
 }
 
 #[derive(Args, Default)]
@@ -105,6 +205,11 @@ pub(super) struct Flags {
 }
 
 impl Flags {
+    /// Creates flags with a settings file and a store.
+    pub(super) fn with_store(settings: Option<PathBuf>, store: Option<String>) -> Self {
+        Self { settings, store, ..Self::default() }
+    }
+
     /// Copies the values of the given flags to `values`.
     pub(super) fn apply(&self, values: &mut Values) {
         for (key, flag, text) in [

@@ -26,6 +26,7 @@ use tidegate_server::limits::config::SameDomain;
 use tidegate_server::limits::xds::XdsSettings;
 use tidegate_server::net::http::HttpSettings;
 
+pub(crate) use args::{By, LimitsAction, Target};
 use args::{Cli, Command, Flags};
 pub(crate) use listener::{Listener, Section};
 use ratelimit_env::Environment;
@@ -67,7 +68,10 @@ pub(crate) enum Task {
         limits: Option<PathBuf>,
         same_domain: SameDomain,
         lists: Option<PathBuf>,
+        limit_set: Option<PathBuf>,
     },
+    /// Show or change the limit set in the store.
+    Limits(Box<Settings>, LimitsAction),
     #[cfg(feature = "top")]
     Top(Top),
     /// Do nothing, because the command is already executed.
@@ -88,6 +92,10 @@ pub(crate) fn read() -> Task {
             let ours = OURS.iter().map(|(name, _, about)| format!("{name:<46}{about}\n"));
             say(format!("{}{}", ours.collect::<String>(), ratelimit_env::list()).trim_end());
             Ok(Task::Done)
+        }
+        Some(Command::Limits { settings, store, action }) => {
+            let loaded = Settings::load(&Flags::with_store(settings, store));
+            loaded.map(|(settings, _)| Task::Limits(Box::new(settings), action))
         }
         #[cfg(feature = "top")]
         Some(Command::Top(top)) => Ok(Task::Top(top)),
@@ -124,7 +132,8 @@ fn check_limits(
     let own = settings.xds.is_none().then_some(settings.directory);
     let same_domain = if merge_domains { SameDomain::Merge } else { settings.same_domain };
     let limits = directory.or(own);
-    Ok(Task::Check { limits, same_domain, lists: settings.lists })
+    let Settings { lists, limit_set, .. } = settings;
+    Ok(Task::Check { limits, same_domain, lists, limit_set })
 }
 
 fn init(path: &Path) -> Result<Task, Mistake> {
@@ -163,6 +172,8 @@ pub(crate) struct Settings {
     pub(crate) same_domain: SameDomain,
     /// The directory of lists that allow and deny.
     pub(crate) lists: Option<PathBuf>,
+    /// The file of the limit set, or `store`.
+    pub(crate) limit_set: Option<PathBuf>,
     pub(crate) leases_all: bool,
     /// The management server; `None` if the limits are in a directory.
     pub(crate) xds: Option<XdsSettings>,
@@ -227,6 +238,7 @@ impl Settings {
         let directory = values.get("limits.directory", text())?;
         let same_domain = values.get("limits.merge_domains", switch())?;
         let lists = values.get("limits.lists", values::file())?;
+        let limit_set = values.get("limits.limit_set", values::file())?;
         let leases_all = values.get("limits.lease_all", switch())?;
         let answers = answers(values)?;
         let xds = xds::read(values)?;
@@ -240,6 +252,7 @@ impl Settings {
             directory: directory.into(),
             same_domain: if same_domain { SameDomain::Merge } else { SameDomain::Refuse },
             lists,
+            limit_set,
             leases_all,
             xds: is_xds.then_some(xds),
             starts_without_limits,

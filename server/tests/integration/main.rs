@@ -21,6 +21,7 @@ mod http;
 mod json;
 mod layers;
 mod leases;
+mod limit_set;
 mod lists;
 mod operation;
 mod page;

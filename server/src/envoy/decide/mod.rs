@@ -58,7 +58,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use tidegate_core::{Clock, DenyCache, Error, ErrorKind, PolicyLists, Share, Store};
+use tidegate_core::{Clock, CurrentLimits, DenyCache, Error, ErrorKind, PolicyLists, Share, Store};
 
 use carry_out::Stores;
 use deny_cache::LimitStore;
@@ -138,6 +138,7 @@ pub struct Decider {
     fallback: Option<LimitStore>,
     config: ArcSwapOption<Config>,
     lists: PolicyLists,
+    limits: CurrentLimits,
     behaviour: Behaviour,
 }
 
@@ -147,8 +148,8 @@ impl Decider {
     pub fn new(store: Arc<dyn Store>, behaviour: Behaviour) -> Self {
         let store = LimitStore::new(store);
         let config = ArcSwapOption::empty();
-        let lists = PolicyLists::new();
-        Self { store, per_second: None, fallback: None, config, lists, behaviour }
+        let (lists, limits) = (PolicyLists::new(), CurrentLimits::default());
+        Self { store, per_second: None, fallback: None, config, lists, limits, behaviour }
     }
 
     /// Sets a separate store for each `rate_limit:` with a window of one second.
@@ -192,6 +193,13 @@ impl Decider {
     #[must_use]
     pub fn with_lists(self, lists: PolicyLists) -> Self {
         Self { lists, ..self }
+    }
+
+    /// Sets the limits that replace the policies of limits with the same names. The value of a
+    /// descriptor that is looked up in the lists also selects the override.
+    #[must_use]
+    pub fn with_limits(self, limits: CurrentLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// Returns the store, with the cache of denials around it if a cache is set.
@@ -259,7 +267,7 @@ impl Decider {
         config: &Config,
         request: &RateLimitRequest,
     ) -> Result<Vec<plan::Planned>, RequestError> {
-        plan::plan(config, request, &self.behaviour, &self.lists)
+        plan::plan(config, request, &self.behaviour, &self.lists, &self.limits)
     }
 
     /// Decides a request.

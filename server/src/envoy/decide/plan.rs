@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidegate_core::telemetry::count_listed;
 use tidegate_core::{
-    FixedWindow, ListAction, MAX_CHARGES, MAX_ID, MAX_SUBJECT, Policy, PolicyError, PolicyLists,
-    Share,
+    CurrentLimits, FixedWindow, LimitSet, ListAction, MAX_CHARGES, MAX_ID, MAX_SUBJECT, Policy,
+    PolicyError, PolicyLists, Share, Timestamp,
 };
 
 use super::matching::{self, Match};
@@ -100,7 +100,11 @@ pub(super) fn plan(
     request: &RateLimitRequest,
     behaviour: &Behaviour,
     lists: &PolicyLists,
+    current: &CurrentLimits,
 ) -> Result<Vec<Planned>, RequestError> {
+    let limits = current.set();
+    // One time for all descriptors, which the server reads only if it can matter.
+    let limits = (!limits.is_empty()).then(|| (limits, current.now()));
     let descriptors = &request.descriptors;
     if request.domain.is_empty() {
         return Err(RequestError::new("rate limit domain must not be empty"));
@@ -149,7 +153,10 @@ pub(super) fn plan(
                     true => None,
                     false => list_action(found, descriptor, lists),
                 };
-                limited(found, descriptor, subject, list, behaviour)?
+                let adjusted =
+                    limits.as_ref().and_then(|(set, now)| adjusted(found, descriptor, set, *now));
+                let kind = adjusted.as_ref().unwrap_or(&found.limit.kind);
+                limited(found, kind, descriptor, subject, list, behaviour)?
             }
         };
         planned.push(Planned { target, hits, is_refund: descriptor.is_negative_hits });
@@ -169,6 +176,7 @@ fn replaced_names<'m>(matches: &'m [Option<Match<'_>>]) -> HashSet<&'m str> {
 
 fn limited(
     found: &Match<'_>,
+    kind: &Kind,
     descriptor: &RateLimitDescriptor,
     subject: Vec<u8>,
     list: Option<ListAction>,
@@ -180,7 +188,7 @@ fn limited(
         true if !policy.is_shadow() => policy.clone().shadow(),
         _ => policy.clone(),
     };
-    let rule = match &found.limit.kind {
+    let rule = match kind {
         Kind::Policy(limit) => {
             Rule::Policy(PolicyLimit { policy: in_force(&limit.policy), ..limit.clone() })
         }
@@ -216,6 +224,27 @@ fn list_action(
     descriptor: &RateLimitDescriptor,
     lists: &PolicyLists,
 ) -> Option<ListAction> {
+    let (name, value) = name_and_value(found, descriptor)?;
+    lists.find(name, value)
+}
+
+/// Returns the limit with the policy that the limit set has for the value that selects the subject.
+fn adjusted(
+    found: &Match<'_>,
+    descriptor: &RateLimitDescriptor,
+    limits: &LimitSet,
+    now: Timestamp,
+) -> Option<Kind> {
+    let (name, value) = name_and_value(found, descriptor)?;
+    found.limit.adjusted(limits.find(name, b"", value, now)?)
+}
+
+/// Returns the name of the limit, and the value that selects the subject. Returns `None` if the
+/// limit has no name.
+fn name_and_value<'d>(
+    found: &'d Match<'_>,
+    descriptor: &'d RateLimitDescriptor,
+) -> Option<(&'d str, &'d [u8])> {
     if found.limit.name.is_empty() {
         return None;
     }
@@ -225,7 +254,7 @@ fn list_action(
         Kind::Slots(_) => entries.nth(1),
         _ => entries.next(),
     };
-    lists.find(&found.limit.name, &entry?.value)
+    Some((&found.limit.name, &entry?.value))
 }
 
 /// Returns the value of the last entry, which is the id of a hold.

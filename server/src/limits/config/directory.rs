@@ -39,7 +39,7 @@ pub(crate) fn read_files(
     directory: &Path,
     is_read: fn(&OsStr) -> bool,
 ) -> Result<Vec<ConfigFile>, ConfigError> {
-    paths(directory, is_read)?.iter().map(|path| read(path)).collect()
+    paths(directory, is_read)?.iter().map(|path| read_file(path)).collect()
 }
 
 /// Returns a warning for each file and subdirectory of `directory` that only envoyproxy/ratelimit
@@ -102,7 +102,8 @@ fn paths(directory: &Path, is_read: fn(&OsStr) -> bool) -> Result<Vec<PathBuf>, 
     Ok(paths)
 }
 
-fn read(path: &Path) -> Result<ConfigFile, ConfigError> {
+/// Reads one file.
+pub(crate) fn read_file(path: &Path) -> Result<ConfigFile, ConfigError> {
     let name = path.display().to_string();
     let failed = |error: std::io::Error| {
         ConfigError::about_file(&name, format!("the file cannot be read: {error}"))

@@ -192,6 +192,36 @@ impl Limit {
         }
     }
 
+    /// Returns the kind of this limit with another policy, or `None` if the limit cannot have this
+    /// policy. The policy keeps the name of the limit's own policy, so that the usage is kept.
+    pub(crate) fn adjusted(&self, policy: &Policy) -> Option<Kind> {
+        let own = match &self.kind {
+            Kind::Unlimited => return None,
+            Kind::Counted(own) => &own.policy,
+            Kind::Policy(PolicyLimit { policy: own, .. }) | Kind::Slots(own) => own,
+        };
+        if own.is_concurrent() != policy.is_concurrent() {
+            return None;
+        }
+        let policy = renamed(policy, own.name())?;
+        let mut kind = match &self.kind {
+            Kind::Counted(own) if policy.shares_state_with(&own.policy) => {
+                let requests_per_unit = u32::try_from(policy.limit()).unwrap_or(u32::MAX);
+                Kind::Counted(Counted { requests_per_unit, counter: own.counter.clone(), policy })
+            }
+            // A quota refuses no request, and only a counter can do this.
+            Kind::Counted(_) if self.is_quota => return None,
+            Kind::Counted(_) => Kind::Policy(PolicyLimit::new(policy)),
+            Kind::Policy(own) => Kind::Policy(PolicyLimit { policy, ..own.clone() }),
+            Kind::Slots(_) | Kind::Unlimited => Kind::Slots(policy),
+        };
+        if self.kind.is_leased() {
+            // A policy that cannot be leased is decided by the store.
+            let _ = kind.lease(self.is_quota);
+        }
+        Some(kind)
+    }
+
     /// Returns the line about this limit in the answer to `GET /rlconfig`.
     pub(super) fn dump(&self) -> String {
         // A value can contain line breaks, but the answer has one line for each limit.
@@ -250,6 +280,16 @@ impl fmt::Display for Limit {
         }
         Ok(())
     }
+}
+
+/// Returns a policy with another name. Returns `None` only for a policy that has no name.
+fn renamed(policy: &Policy, name: &str) -> Option<Policy> {
+    if policy.name() == name {
+        return Some(policy.clone());
+    }
+    let text = policy.to_string();
+    let rule = text.strip_prefix(policy.name())?.strip_prefix(": ")?;
+    format!("{name}: {rule}").parse().ok()
 }
 
 impl Counted {

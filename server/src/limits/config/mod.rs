@@ -61,8 +61,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-pub(crate) use directory::read_files;
 pub use directory::{ConfigFile, MAX_FILE_BYTES, MAX_FILES, left_out, read_directory};
+pub(crate) use directory::{read_file, read_files};
 pub use error::ConfigError;
 use error::Source;
 pub use limit::Unit;

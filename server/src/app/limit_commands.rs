@@ -1,0 +1,155 @@
+//! The commands that show and change the limit set in the store.
+
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::Path;
+
+use tidegate_cluster::{KeptLimits, LimitBook};
+use tidegate_core::{LimitSet, Store};
+use tidegate_server::store::open_limit_book;
+
+use super::Failure;
+use crate::log::say;
+use crate::settings::{By, LimitsAction, Store as StoreSettings, Target};
+
+/// Executes an action on the limit set in the store, and prints the result.
+///
+/// # Errors
+///
+/// Returns an error if the store fails, or if the change is not valid.
+pub(crate) fn change_limits(settings: &StoreSettings, action: LimitsAction) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (store, book) = open_limit_book(&settings.url, &settings.settings()?)?;
+        execute(&*store, &book, action).await
+    })
+}
+
+async fn execute(store: &dyn Store, book: &LimitBook, action: LimitsAction) -> Result<(), Failure> {
+    let kept = book.read().await?;
+    let mut set = kept.set.clone();
+    let (by, is_dry) = match action {
+        LimitsAction::List => {
+            say(list(&kept.set).trim_end());
+            return Ok(());
+        }
+        LimitsAction::Show => {
+            say(format!("# version {}\n{}", kept.version, kept.set).trim_end());
+            return Ok(());
+        }
+        LimitsAction::History { last } => {
+            for change in book.history(last).await? {
+                let time = change.time.rfc3339();
+                let (author, reason) = (change.author, change.reason);
+                say(format!("version {}, {time}, {author}: {reason}", change.version));
+                print(&change.lines);
+            }
+            return Ok(());
+        }
+        LimitsAction::Rollback { version, by } => {
+            let made = book.roll_back(version, &by.author, &by.reason).await?;
+            let after = book.read().await?;
+            print(&kept.set.changes_to(&after.set));
+            say(format!("version {made}"));
+            return Ok(());
+        }
+        LimitsAction::Set { file, dry_run, by } => {
+            let text = read(&file)?;
+            set = text.parse().map_err(|error| format!("{}: {error}", file.display()))?;
+            (by, dry_run)
+        }
+        LimitsAction::Override { policy, target, until, lasting, by } => {
+            let end = lasting.map(|span| kept.time.saturating_add(span).rfc3339().to_string());
+            set.set_line(&line(&policy, until.or(end).as_deref(), &target))?;
+            (by, false)
+        }
+        LimitsAction::Remove { name, target, by } => {
+            // Only the name and the subjects of the line matter.
+            let line = line(&format!("{name}: gcra 1/s"), None, &target);
+            if !set.remove_line(&line)? {
+                let key = LimitSet::key_of(&line)?;
+                return Err(format!("the limit set has no `{key}`").into());
+            }
+            (by, false)
+        }
+    };
+    set.check(store)?;
+    change(book, &kept, &set, &by, is_dry).await
+}
+
+async fn change(
+    book: &LimitBook,
+    kept: &KeptLimits,
+    set: &LimitSet,
+    by: &By,
+    is_dry: bool,
+) -> Result<(), Failure> {
+    print(&kept.set.changes_to(set));
+    if is_dry {
+        say("nothing was changed");
+        return Ok(());
+    }
+    let version = book.change(kept, set, &by.author, &by.reason).await?;
+    say(format!("version {version}"));
+    Ok(())
+}
+
+/// Returns the line of a limit.
+fn line(policy: &str, until: Option<&str>, Target { subject, tenant }: &Target) -> String {
+    let mut line = policy.to_owned();
+    // Writing to a string cannot fail.
+    if let Some(until) = until {
+        let _ = write!(line, " until {until}");
+    }
+    if subject.is_some() || tenant.is_some() {
+        line.push_str(" for");
+    }
+    for (word, value) in [("tenant", tenant), ("subject", subject)] {
+        if let Some(value) = value {
+            let _ = write!(line, " {word} \"{}\"", value.as_bytes().escape_ascii());
+        }
+    }
+    line
+}
+
+/// Returns one line for each name: the policy, and the number of overrides.
+fn list(set: &LimitSet) -> String {
+    let mut text = String::new();
+    let mut names: Vec<(String, usize)> = vec![];
+    for key in set.lines().into_keys() {
+        let (name, is_override) = match key.split_once(' ') {
+            Some((name, _)) => (name, true),
+            None => (&*key, false),
+        };
+        match names.last_mut() {
+            Some((last, overrides)) if last == name => *overrides += usize::from(is_override),
+            _ => names.push((name.to_owned(), usize::from(is_override))),
+        }
+    }
+    for (name, overrides) in names {
+        let policy = set.line_of(&name, None).unwrap_or_else(|| format!("{name}: no policy"));
+        let _ = writeln!(text, "{policy} ({overrides} overrides)");
+    }
+    text
+}
+
+fn print(changes: &[(Option<String>, Option<String>)]) {
+    for (before, after) in changes {
+        for (sign, line) in [('-', before), ('+', after)] {
+            if let Some(line) = line {
+                say(format!("{sign} {line}"));
+            }
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<String, Failure> {
+    let failed = |error: std::io::Error| format!("{}: cannot be read: {error}", file.display());
+    let mut text = String::new();
+    if file == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text).map_err(failed)?;
+    } else {
+        text = std::fs::read_to_string(file).map_err(failed)?;
+    }
+    Ok(text)
+}

@@ -1,0 +1,299 @@
+//! Limit sets, in requests of Envoy, in RESP and `/v1`, in files and in the store.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_core::{CurrentLimits, Timestamp};
+use tidegate_server::envoy::decide::Behaviour;
+use tidegate_test_servers::{Redis, eventually};
+
+use crate::http::client::Client;
+use crate::json::call;
+use crate::program::{program, serving, settings};
+use crate::scene::{Scene, hits, is_over, refund, request};
+
+const CONFIG: &str = "domain: d\ndescriptors:\n\
+    - {key: plan, policy: 'plan: fixed-window 2/1h'}\n\
+    - {key: named, name: plan, policy: 'own: gcra 2/1h burst 2'}\n\
+    - {key: counted, rate_limit: {name: plan, unit: hour, requests_per_unit: 2}}\n\
+    - {key: used, policy: 'plan: fixed-window 2/1h', charge_afterwards: true}\n\
+    - {key: shadow, shadow_mode: true, policy: 'plan: fixed-window 2/1h'}\n\
+    - {key: quota, quota_mode: true, rate_limit: {name: plan, unit: hour, requests_per_unit: 2}}\n\
+    - {key: unlimited, rate_limit: {name: plan, unlimited: true}}\n\
+    - key: user\n  descriptors:\n  - {key: id, name: slots, policy: 'jobs: concurrent 1 lease 30s', hold_id: true}\n";
+
+fn scene(limits: &CurrentLimits) -> Scene {
+    let Scene { clock, decider } = Scene::with(CONFIG, Behaviour::default());
+    Scene { clock, decider: decider.with_limits(limits.clone()) }
+}
+
+/// Returns the limit and the remaining hits of a descriptor, and whether it is over the limit,
+/// after one hit.
+fn hit(scene: &Scene, key: &str, value: &str) -> (u32, u32, bool) {
+    let status = scene.status("d", &[(key, value)]);
+    let limit = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
+    (limit, status.limit_remaining, is_over(&status))
+}
+
+#[test]
+fn an_override_replaces_the_limit_of_each_kind_and_keeps_the_usage() {
+    let limits = CurrentLimits::default();
+    let scene = scene(&limits);
+    for (key, rule) in [
+        ("plan", "fixed-window 4/1h"),
+        ("named", "gcra 4/1h burst 4"),
+        ("counted", "fixed-window 4/1h"),
+        ("used", "fixed-window 4/1h"),
+    ] {
+        limits.replace("".parse().unwrap());
+        assert_eq!(hit(&scene, key, "alice"), (2, 1, false), "{key}");
+        limits.replace(format!("plan: {rule} for subject alice").parse().unwrap());
+        assert_eq!(hit(&scene, key, "alice"), (4, 2, false), "{key}");
+        assert_eq!(hit(&scene, key, "bob"), (2, 1, false), "{key}");
+        for _ in 0..2 {
+            assert!(!hit(&scene, key, "alice").2, "{key}");
+        }
+        let status =
+            scene.status_of("d", hits(&[(key, "alice")], if key == "used" { 0 } else { 1 }));
+        assert!(is_over(&status), "{key}");
+    }
+    limits.replace("plan: fixed-window 4/1h".parse().unwrap());
+    for _ in 0..5 {
+        assert!(!hit(&scene, "shadow", "alice").2);
+        assert!(!is_over(&scene.status("d", &[("unlimited", "alice")])));
+    }
+    assert_eq!(hit(&scene, "quota", "alice").0, 4);
+    // A quota cannot have another window, because it counts all hits.
+    limits.replace("plan: fixed-window 4/1m".parse().unwrap());
+    assert_eq!(hit(&scene, "quota", "alice").0, 2);
+}
+
+#[test]
+fn a_rate_limit_with_another_window_decides_as_a_policy() {
+    let limits = CurrentLimits::default();
+    let scene = scene(&limits);
+    limits.replace("plan: sliding-log 3/2h".parse().unwrap());
+    for remaining in [2, 1, 0] {
+        assert_eq!(hit(&scene, "counted", "alice"), (3, remaining, false));
+    }
+    assert!(hit(&scene, "counted", "alice").2);
+}
+
+#[test]
+fn slots_have_overrides_of_slots_only() {
+    let limits = CurrentLimits::default();
+    let scene = scene(&limits);
+    let take = |id: &str| is_over(&scene.status_of("d", hits(&[("user", "alice"), ("id", id)], 1)));
+    limits.replace("slots: concurrent 2 lease 30s for subject alice".parse().unwrap());
+    assert!(!take("1"));
+    assert!(!take("2"));
+    assert!(take("3"));
+    // The slots are freed after their limit has changed again.
+    limits.replace("slots: fixed-window 9/1h".parse().unwrap());
+    for id in ["1", "2"] {
+        scene.ask(&request("d", vec![refund(&[("user", "alice"), ("id", id)], 1)]));
+    }
+    assert!(!take("4"));
+    assert!(take("5"));
+}
+
+#[test]
+fn a_request_uses_one_version_and_an_override_ends() {
+    let limits = CurrentLimits::default();
+    let scene = scene(&limits);
+    let set = "plan: fixed-window 9/1h until 2030-01-01T00:00:00Z for subject alice";
+    limits.replace(set.parse().unwrap());
+    assert_eq!(hit(&scene, "plan", "alice").0, 9);
+    limits.synchronize(Timestamp::from_micros(1_893_456_000_000_000));
+    assert_eq!(hit(&scene, "plan", "alice").0, 2);
+}
+
+/// Returns the limit of a subject under the policy `plan`, whose limit is 1 without a limit set.
+async fn limit(address: SocketAddr, subject: &str) -> u64 {
+    let body = format!(r#"{{"policy": "plan: fixed-window 1/365d", "subject": "{subject}"}}"#);
+    let mut client = Client::connect(address).await;
+    let fields = "Content-Type: application/json\r\n";
+    let answer = client.call("POST", "/v1/peek", fields, &body).await.body;
+    let limit = answer.split_once(r#""limit":"#).and_then(|(_, rest)| rest.split_once(','));
+    limit.unwrap_or_else(|| panic!("{answer}")).0.parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_program_reads_the_set_again_and_keeps_the_last_valid_version() {
+    let directory = tempfile::tempdir().unwrap();
+    let limits = directory.path().join("limits");
+    fs::create_dir(&limits).unwrap();
+    let set = directory.path().join("limits.txt");
+    fs::write(&set, "plan: fixed-window 3/365d for subject alice\n").unwrap();
+    let mut program = program();
+    let text = format!(
+        "[limits]\ndirectory = {limits:?}\nlimit_set = {set:?}\n[http]\nwithout_password = true\n"
+    );
+    settings(&mut program, &text);
+    let (_child, address) = serving(program).await;
+    assert_eq!(limit(address, "alice").await, 3);
+    assert_eq!(limit(address, "bob").await, 1);
+    // A file that is not valid changes nothing.
+    fs::write(&set, "plan: fixed-window 0/365d for\n").unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(limit(address, "alice").await, 3);
+    fs::write(&set, "plan: fixed-window 7/365d\n").unwrap();
+    let mut is_changed = false;
+    for _ in 0..100 {
+        is_changed = limit(address, "bob").await == 7;
+        if is_changed {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(is_changed);
+}
+
+#[tokio::test]
+async fn a_set_that_is_not_valid_stops_the_start_and_the_check() {
+    let directory = tempfile::tempdir().unwrap();
+    let set = directory.path().join("limits.txt");
+    fs::write(&set, "\nplan: gcra 1/s for alice").unwrap();
+    for arguments in [&["check"][..], &[]] {
+        let mut program = program();
+        program.args(arguments);
+        let folder = directory.path();
+        settings(&mut program, &format!("[limits]\ndirectory = {folder:?}\nlimit_set = {set:?}\n"));
+        program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
+        let output = program.output().await.unwrap();
+        assert!(!output.status.success());
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            message.contains("limits.txt: line 2: `alice` follows `for`; it must be"),
+            "{message}"
+        );
+    }
+}
+
+/// Runs `tidegate-server limits` on a store. Returns the standard output, or the standard error if
+/// the command fails.
+async fn limits(store: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = program()
+        .args(["limits", "--store", store])
+        .args(arguments)
+        .env("USER", "carol")
+        .output()
+        .await
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[tokio::test]
+async fn servers_follow_the_set_in_the_store_that_the_commands_change() {
+    let redis = Redis::start().await.unwrap();
+    let store = redis.url();
+    let directory = tempfile::tempdir().unwrap();
+    let (limits_of_envoy, set) = (directory.path().join("limits"), directory.path().join("l.txt"));
+    fs::create_dir(&limits_of_envoy).unwrap();
+    let run = async |arguments: &[&str]| limits(&store, arguments).await;
+
+    fs::write(&set, "plan: fixed-window 3/365d\nplan: fixed-window 5/365d for subject alice")
+        .unwrap();
+    let set_path = set.to_str().unwrap();
+    let reason = ["--reason", "a test"];
+    let dry = run(&["set", set_path, "--dry-run", "--reason", "x"]).await.unwrap();
+    assert!(dry.ends_with("+ plan: fixed-window 5/365d for subject alice\nnothing was changed\n"));
+    assert_eq!(run(&["show"]).await.unwrap(), "# version 0\n");
+    let made = run(&[&["set", set_path][..], &reason].concat()).await.unwrap();
+    assert!(made.ends_with("for subject alice\nversion 1\n"), "{made}");
+
+    // A server that starts now has the set when it serves.
+    let text = format!(
+        "[store]\nurl = {store:?}\n[limits]\ndirectory = {limits_of_envoy:?}\nlimit_set = \"store\"\n\
+         [http]\nwithout_password = true\n"
+    );
+    let (mut first, mut second) = (program(), program());
+    settings(&mut first, &text);
+    settings(&mut second, &text);
+    let ((_one, first), (_two, second)) = (serving(first).await, serving(second).await);
+    assert_eq!(limit(first, "alice").await, 5);
+    assert_eq!(limit(second, "bob").await, 3);
+
+    let policy = "plan: fixed-window 8/365d";
+    let made = run(&["override", policy, "--subject", "bob", "--for", "1h", "--reason", "x"]).await;
+    assert!(made.unwrap().ends_with("Z for subject bob\nversion 2\n"));
+    for server in [first, second] {
+        eventually(Duration::from_secs(20), "version 2", async || {
+            (limit(server, "bob").await == 8).then_some(())
+        })
+        .await
+        .unwrap();
+    }
+    let metrics = call(second, "GET", "/metrics", "").await.1;
+    assert!(metrics.contains("tidegate_server_limit_set_version 2"), "{metrics}");
+    assert!(metrics.contains("tidegate_server_limit_set_unread_seconds 0"), "{metrics}");
+
+    assert_eq!(run(&["list"]).await.unwrap(), "plan: fixed-window 3/365d (2 overrides)\n");
+    let removed = run(&["remove", "plan", "--subject", "alice", "--reason", "x"]).await.unwrap();
+    assert_eq!(removed, "- plan: fixed-window 5/365d for subject alice\nversion 3\n");
+    let error = run(&["remove", "plan", "--subject", "alice", "--reason", "x"]).await.unwrap_err();
+    assert!(error.contains("the limit set has no `plan for subject alice`"), "{error}");
+    let error = run(&["override", "plan: gcra 0/1d", "--reason", "x"]).await.unwrap_err();
+    assert!(error.contains("the rate is 0; it must be at least 1"), "{error}");
+    let back = run(&["rollback", "1", "--author", "dave", "--reason", "oh no"]).await.unwrap();
+    assert!(
+        back.ends_with("version 4\n") && back.contains("+ plan: fixed-window 5/365d"),
+        "{back}"
+    );
+    let shown = run(&["show"]).await.unwrap();
+    let expected =
+        "# version 4\nplan: fixed-window 3/365d\nplan: fixed-window 5/365d for subject alice\n";
+    assert_eq!(shown, expected);
+    let history = run(&["history", "--last", "2"]).await.unwrap();
+    assert!(
+        history.starts_with("version 3, 20") && history.contains(", carol: x\n- plan"),
+        "{history}"
+    );
+    assert!(
+        history.contains("\nversion 4, 20") && history.contains(", dave: oh no\n"),
+        "{history}"
+    );
+
+    // While the store is away, the last version stays in force.
+    eventually(Duration::from_secs(20), "version 4", async || {
+        (limit(first, "alice").await == 5).then_some(())
+    })
+    .await
+    .unwrap();
+    redis.stop().await.unwrap();
+    eventually(Duration::from_secs(20), "the metric", async || {
+        let metrics = call(first, "GET", "/metrics", "").await.1;
+        let unread = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("tidegate_server_limit_set_unread_seconds "));
+        unread.filter(|seconds| seconds.parse::<f64>().unwrap() > 0.0).map(drop)
+    })
+    .await
+    .unwrap();
+    let error = run(&["show"]).await.unwrap_err();
+    assert!(error.starts_with("tidegate-server: "), "{error}");
+}
+
+#[tokio::test]
+async fn a_store_in_memory_keeps_no_set() {
+    let error = limits("memory", &["show"]).await.unwrap_err();
+    assert!(error.contains("the store is `memory`, which cannot keep a limit set"), "{error}");
+    let directory = tempfile::tempdir().unwrap();
+    let mut program = program();
+    let folder = directory.path();
+    settings(&mut program, &format!("[limits]\ndirectory = {folder:?}\nlimit_set = \"store\"\n"));
+    program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
+    let output = program.output().await.unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.contains("limits.limit_set is `store`, but store.url is `memory`"),
+        "{message}"
+    );
+}
