@@ -72,8 +72,8 @@ return version";
 ///
 /// Each change creates a version, which replaces the version that its author has read. If another
 /// author was faster, the change fails with [`LimitBookError::Conflict`]. A version changes at most
-/// [`MAX_LINES`](Self::MAX_LINES) lines, so that the server is not occupied for long. A larger change is made in
-/// several versions.
+/// [1,000 lines](Self::MAX_LINES), so that the server is not occupied for long. A larger change is
+/// made in several versions.
 ///
 /// [`follow`](Self::follow) reads the version every half second, and then only the changes since
 /// the last version. So all processes have the new version after about half a second.
@@ -81,9 +81,9 @@ return version";
 /// # Keys
 ///
 /// The hash `prefix:%limits:{limits}` contains the version and one field for each limit. The list
-/// `prefix:%limit-changes:{limits}` contains the [last changes](Self::MAX_HISTORY). Both never expire.
-/// The user needs the commands HGET, HSCAN, HSET, HDEL, LRANGE, RPUSH, LTRIM, TIME and EVAL for
-/// these keys. A program that only follows the set needs HGET, HSCAN, LRANGE and TIME.
+/// `prefix:%limit-changes:{limits}` contains the [last changes](Self::MAX_HISTORY). Both never
+/// expire. The user needs the commands HGET, HSCAN, HSET, HDEL, LRANGE, RPUSH, LTRIM, TIME and EVAL
+/// for these keys. A program that only follows the set needs HGET, HSCAN, LRANGE and TIME.
 #[derive(Clone)]
 pub struct LimitBook {
     server: Arc<dyn Run>,
@@ -321,10 +321,10 @@ impl LimitBook {
     ///
     /// # Errors
     ///
-    /// Returns [`LimitBookError::Conflict`] if the server has another version than `kept`, and
-    /// [`LimitBookError::Invalid`] if the author or the reason is empty, has a line break, or is
-    /// longer than [1,000 bytes](Self::MAX_TEXT). Returns [`LimitBookError::Store`] if the server fails. If an error
-    /// occurs after the first of several versions, these versions stay.
+    /// Returns [`LimitBookError::Conflict`] if the server has another version than `kept`. Returns
+    /// [`LimitBookError::Invalid`] if the author or the reason is empty, has a control character,
+    /// or is longer than [1,000 bytes](Self::MAX_TEXT). Returns [`LimitBookError::Store`] if the
+    /// server fails. If an error occurs after the first of several versions, these versions stay.
     pub async fn change(
         &self,
         kept: &KeptLimits,
