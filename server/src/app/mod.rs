@@ -23,6 +23,7 @@ use tidegate_server::calls::{Calls, v1};
 use tidegate_server::envoy::decide::Decider;
 use tidegate_server::envoy::service::Service;
 use tidegate_server::envoy::{debug, grpc, json};
+use tidegate_server::limits::admin::{self, AdminTokens};
 use tidegate_server::net::{descriptors, http};
 use tidegate_server::observe::activity::{Activity, ActivitySettings, LastWarnings, Source};
 use tidegate_server::observe::unreadable::Unreadable;
@@ -52,6 +53,8 @@ pub(crate) struct App<'s> {
     lists: Option<ListFiles>,
     current_limits: CurrentLimits,
     limit_source: Option<LimitSource>,
+    /// The limit set of the store, if clients may show or change it.
+    limit_book: Option<LimitBook>,
     listeners: Listeners,
     resp_settings: Option<RespSettings>,
 }
@@ -90,6 +93,16 @@ impl<'s> App<'s> {
         let store = Arc::clone(service.decider().store());
         let store = settings.store.on_error.around(store, &memory);
         let store: Arc<dyn Store> = Arc::new(store.listed(lists).adjusted(current_limits.clone()));
+        let AdminTokens { read, write, .. } = &settings.page.limits_tokens;
+        let is_served = read.is_some() || write.is_some();
+        if is_served && limit_book.is_none() {
+            return Err(
+                "page.limits_read_token and page.limits_write_token need a store on a server, \
+                        because store.url is `memory`, which cannot keep a limit set"
+                    .into(),
+            );
+        }
+        let served_book = limit_book.clone().filter(|_| is_served);
         let open = |name: &PathBuf| LimitSource::open(name, limit_book, &current_limits, &*store);
         let limit_source = settings.limit_set.as_ref().map(open).transpose()?;
         let listeners = Listeners::bind(settings).await?;
@@ -107,6 +120,7 @@ impl<'s> App<'s> {
             lists: list_files,
             current_limits,
             limit_source,
+            limit_book: served_book,
             listeners,
             resp_settings,
         })
@@ -168,7 +182,11 @@ impl<'s> App<'s> {
             let sampled = Arc::clone(&activity);
             // This task runs until the program ends.
             tokio::spawn(async move { sampled.run().await });
-            start_http(page, page::routes(activity, access), read_only_settings());
+            let mut routes = page::routes(activity, access);
+            if let Some(book) = self.limit_book {
+                routes = routes.merge(admin::routes(book, store, &settings.page.limits_tokens));
+            }
+            start_http(page, routes, settings.page.settings());
         }
         let grpc_settings = settings.grpc.settings();
         envoy.start(grpc, |listener, until| grpc::serve(listener, service, grpc_settings, until));

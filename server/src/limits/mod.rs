@@ -1,6 +1,7 @@
 //! Loads the limits of Envoy's service from files or from a management server, and lists of
-//! subjects and limit sets from files.
+//! subjects and limit sets from files. Changes the limit set in the store.
 
+pub mod admin;
 pub mod config;
 pub mod lists;
 mod load;

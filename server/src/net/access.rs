@@ -54,15 +54,22 @@ impl Guard {
         &self.access
     }
 
-    /// Returns `true` if the header fields contain the login. The comparison takes constant time.
-    /// Counts a missing or wrong login.
+    /// Returns `true` if the header fields contain the login. Counts a missing or wrong login.
     pub(crate) fn admits(&self, headers: &HeaderMap) -> bool {
-        let is_admitted = self.has_login(headers);
-        self.refused.increment(u64::from(!is_admitted));
+        let is_admitted = self.is_login(headers);
+        if !is_admitted {
+            self.count_refusal();
+        }
         is_admitted
     }
 
-    fn has_login(&self, headers: &HeaderMap) -> bool {
+    /// Counts a missing or wrong login.
+    pub(crate) fn count_refusal(&self) {
+        self.refused.increment(1);
+    }
+
+    /// Returns `true` if the header fields contain the login. The comparison takes constant time.
+    pub(crate) fn is_login(&self, headers: &HeaderMap) -> bool {
         let given = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let given = given.unwrap_or_default();
         let Some(end) = given.iter().position(|byte| *byte == b' ') else { return false };

@@ -22,12 +22,14 @@ use clap::Parser;
 use tidegate_server::calls::resp::RespSettings;
 use tidegate_server::envoy::decide::{Behaviour, HeaderNames};
 use tidegate_server::envoy::grpc::{ConnectionAge, GrpcSettings};
+use tidegate_server::limits::admin::AdminTokens;
 use tidegate_server::limits::config::SameDomain;
 use tidegate_server::limits::xds::XdsSettings;
 use tidegate_server::net::http::HttpSettings;
 
 pub(crate) use args::{By, LimitsAction, Target};
 use args::{Cli, Command, Flags};
+use listener::secret_of;
 pub(crate) use listener::{Listener, Section};
 use ratelimit_env::Environment;
 pub(crate) use store::Store;
@@ -233,6 +235,7 @@ impl Settings {
         let page = Page {
             listener: Listener::read(Section::Page, values)?,
             shows_subjects: values.get("page.subjects", switch())?,
+            limits_tokens: limits_tokens(values)?,
         };
         let is_xds = values.get("limits.source", choice(&[("files", false), ("xds", true)]))?;
         let directory = values.get("limits.directory", text())?;
@@ -414,6 +417,27 @@ impl Resp {
 pub(crate) struct Page {
     pub(crate) listener: Listener,
     pub(crate) shows_subjects: bool,
+    /// The tokens of clients that may show and change the limit set.
+    pub(crate) limits_tokens: AdminTokens,
+}
+
+impl Page {
+    /// Returns the bounds of the listener. A client that changes the limit set sends more than a
+    /// reader of the page.
+    pub(crate) fn settings(&self) -> HttpSettings {
+        let mut settings = read_only_settings();
+        if self.limits_tokens.write.is_some() {
+            settings.max_body_bytes = HttpSettings::default().max_body_bytes;
+        }
+        settings
+    }
+}
+
+fn limits_tokens(values: &mut Values) -> Result<AdminTokens, Mistake> {
+    let mut tokens = AdminTokens::default();
+    tokens.read = secret_of(values, "page.limits_read_token")?;
+    tokens.write = secret_of(values, "page.limits_write_token")?;
+    Ok(tokens)
 }
 
 fn answers(values: &mut Values) -> Result<Behaviour, Mistake> {

@@ -15,6 +15,7 @@ use tidegate_test_servers::{Redis, eventually};
 
 use crate::http::client::Client;
 use crate::json::call;
+use crate::page::program::{Server, get, start_with};
 use crate::program::{program, serving, settings};
 use crate::scene::{Scene, hits, is_over, refund, request};
 
@@ -296,4 +297,119 @@ async fn a_store_in_memory_keeps_no_set() {
         message.contains("limits.limit_set is `store`, but store.url is `memory`"),
         "{message}"
     );
+}
+
+/// A client of `/limits`.
+struct Admin {
+    address: SocketAddr,
+    fields: String,
+}
+
+impl Admin {
+    fn new(address: SocketAddr, token: &str) -> Self {
+        let fields = format!(
+            "Authorization: Bearer {token}\r\nTidegate-Author: erin\r\nTidegate-Reason: a test\r\n"
+        );
+        Self { address, fields }
+    }
+
+    /// Sends a request with further fields. Returns the status, the field `ETag` and the body.
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        more: &str,
+        body: &str,
+    ) -> (u16, String, String) {
+        let mut client = Client::connect(self.address).await;
+        let answer = client.call(method, path, &format!("{}{more}", self.fields), body).await;
+        let tag = answer.field("etag").unwrap_or_default().to_owned();
+        (answer.status, tag, answer.body)
+    }
+}
+
+#[tokio::test]
+async fn clients_with_a_token_show_and_change_the_set() {
+    let redis = Redis::start().await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let token_file = directory.path().join("token");
+    fs::write(&token_file, "writer\n").unwrap();
+    let text = format!(
+        "[store]\nurl = {:?}\n[limits]\nlimit_set = \"store\"\n\
+         [page]\nlimits_read_token = \"reader\"\nlimits_write_token_file = {token_file:?}\n",
+        redis.url(),
+    );
+    let Server { page, child: _child, .. } =
+        start_with(CONFIG, |program| settings(program, &text)).await;
+    let (reader, writer) = (Admin::new(page, "reader"), Admin::new(page, "writer"));
+    let stranger = Admin::new(page, "stranger");
+
+    for (method, path) in [
+        ("GET", "/limits"),
+        ("GET", "/limits/history"),
+        ("PUT", "/limits"),
+        ("PATCH", "/limits"),
+        ("POST", "/limits/rollback/1"),
+    ] {
+        assert_eq!(stranger.send(method, path, "", "").await.0, 401, "{method} {path}");
+        let may_read = method == "GET";
+        assert_eq!(reader.send(method, path, "", "").await.0 == 401, !may_read, "{method} {path}");
+    }
+    let (status, tag, body) = writer.send("GET", "/limits", "", "").await;
+    assert_eq!((status, &*tag, &*body), (200, "\"0-0\"", ""));
+
+    let set = "plan: fixed-window 3/1d\nplan: fixed-window 5/1d for subject alice\n";
+    let (status, _, body) = writer.send("PUT", "/limits", "", set).await;
+    assert_eq!(status, 428, "{body}");
+    let if_match = |tag: &str| format!("If-Match: {tag}\r\n");
+    let (status, _, body) = writer.send("PUT", "/limits", &if_match(&tag), set).await;
+    assert_eq!((status, &*body), (200, "version 1\n"));
+    let (status, _, body) = writer.send("PUT", "/limits", &if_match(&tag), set).await;
+    assert_eq!(status, 412, "{body}");
+    let (_, tag, body) = reader.send("GET", "/limits", "", "").await;
+    assert_eq!(body, set);
+
+    let change = "- plan: gcra 1/s for subject alice\n+ plan: fixed-window 4/1d for subject bob\n";
+    let (status, _, body) = writer.send("PATCH", "/limits", &if_match(&tag), change).await;
+    assert_eq!((status, &*body), (200, "version 2\n"));
+    let (status, _, body) = writer.send("PATCH", "/limits", "", change).await;
+    assert_eq!((status, &*body), (400, "line 1: the limit set has no such limit\n"));
+    for (change, message) in [
+        ("plan: gcra 1/s", "line 1: it must begin with `+` or `-`\n"),
+        (
+            "\n+ plan: gcra 1/s for bob",
+            "line 2: `bob` follows `for`; it must be `tenant` or `subject`\n",
+        ),
+    ] {
+        let (status, _, body) = writer.send("PATCH", "/limits", "", change).await;
+        assert_eq!((status, &*body), (400, message));
+    }
+    assert_eq!(writer.send("POST", "/limits/rollback/1", "", "").await.2, "version 3\n");
+    assert_eq!(writer.send("POST", "/limits/rollback/9", "", "").await.0, 400);
+    assert_eq!(writer.send("POST", "/limits/rollback/x", "", "").await.0, 400);
+    assert_eq!(reader.send("GET", "/limits", "", "").await.2, set);
+    let history = reader.send("GET", "/limits/history", "", "").await.2;
+    assert!(
+        history.starts_with("version 1\ntime ") && history.contains("author erin\n"),
+        "{history}"
+    );
+
+    let nameless = Admin { address: page, fields: "Authorization: Bearer writer\r\n".into() };
+    let (status, _, body) = nameless.send("PATCH", "/limits", "", "+ plan: gcra 1/s").await;
+    assert_eq!((status, body.contains("`tidegate-author` is missing")), (400, true), "{body}");
+    // The page itself needs no token.
+    assert_eq!(get(page, "/activity").await.0, 200);
+    redis.stop().await.unwrap();
+    assert_eq!(writer.send("GET", "/limits", "", "").await.0, 503);
+}
+
+#[tokio::test]
+async fn without_tokens_no_client_can_see_the_set() {
+    let redis = Redis::start().await.unwrap();
+    let text = format!("[store]\nurl = {:?}\n[limits]\nlimit_set = \"store\"\n", redis.url());
+    let Server { page, child: _child, .. } =
+        start_with(CONFIG, |program| settings(program, &text)).await;
+    for path in ["/limits", "/limits/history"] {
+        assert_eq!(get(page, path).await.0, 404, "{path}");
+    }
 }
