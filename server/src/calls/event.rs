@@ -6,7 +6,7 @@ use tidegate_core::{Decision, Error, Operation, Outcome, Verdict};
 
 use super::CallRequest;
 use crate::observe::activity::{
-    Activity, Ban, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source,
+    Activity, Ban, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source, Usage,
 };
 
 /// Records each call of a batch. If the batch is among the slowest, it is also recorded as a slow
@@ -68,6 +68,7 @@ fn record_one(activity: &Activity, request: &CallRequest, answer: &Result<Decisi
         limit: LimitRef::Policy(policy),
         subject,
         verdict: Some(verdict),
+        usage: Usage::new(verdict),
     });
     activity.record(Event { kind, error, limits });
 }

@@ -38,6 +38,7 @@ pub(super) fn record(
         limit: LimitRef::Key(&tally.limit_key),
         subject: subject(&tally.subject),
         verdict: tally.refusal.as_ref(),
+        usage: tally.usage,
     });
     activity.record(Event { kind, error, limits: limit_events });
     activity.record_slow(took, || {

@@ -30,6 +30,13 @@ const FULL = {
       { limit: "d.b", subject: "", tenant: "t", at_least: 8, at_most: 8, blocked_until_ms: null, block_level: 0 },
     ],
   },
+  near_subjects: {
+    are_shown: false, percent: 80, count: 2, is_complete: false,
+    top: [
+      { limit: "d.a", subject: null, tenant: null, used: 1999, of: 2000, at_ms: ago(16) },
+      { limit: "d.b", subject: "", tenant: "t", used: 8, of: 10, at_ms: ago(17) },
+    ],
+  },
   warnings: [{ at_ms: ago(14), limit: "plan", subject: "s", tenant: "t", remaining: 1234 }],
   bans: [
     { at_ms: ago(15), protocol: "v1", limit: "d.a", subject: "s", tenant: null, until_ms: null, reason: null },
@@ -59,6 +66,7 @@ const EMPTY = {
   ...FULL, problems: [], limits: [], slow_calls: [], warnings: [], bans: [], errors: [], stores: FULL.stores.slice(2), on_store_error: "deny",
   other_limits: { count: 0, admitted_per_second: 0, refused_per_second: 0, shadow_per_second: 0 },
   refused_subjects: { are_shown: true, refusals: 1, top: [] },
+  near_subjects: { are_shown: true, percent: 80, count: 0, is_complete: true, top: [] },
   configuration: { loads: 0, in_force: null, refused: null },
 };
 
@@ -93,6 +101,11 @@ async function exact(browser, origin, eventually) {
   assert.deepEqual(await rows("subjects"), [
     ["hidden", "d.a", "for 90 s; level 2", "12 – 3,456"], ["(empty); tenant t", "d.b", "none", "8"],
   ]);
+  assert.deepEqual(await rows("near"), [
+    ["hidden", "d.a", "16 s ago", "99 %; 1,999 of 2,000"], ["(empty); tenant t", "d.b", "17 s ago", "80 %; 8 of 10"],
+  ]);
+  assert.equal(await text("near-note"), "More than 2 subjects have used 80 % of a limit or more. These had the most decisions, " +
+    "at a decision in this and the previous minute. Subjects are hidden; page.subjects = true in the settings file shows them.");
   assert.deepEqual(await rows("warnings"), [["s; tenant t", "plan", "14 s ago", "1,234"]]);
   assert.deepEqual(await rows("bans"), [
     ["s", "d.a", "15 s ago; v1", "unbanned", "–"],
@@ -123,12 +136,12 @@ async function exact(browser, origin, eventually) {
     const are = await Promise.all(ids.map((id) => page.locator(`#${id}`).isVisible()));
     return ids.filter((_, index) => are[index]);
   };
-  const parts = ["limits", "limits-none", "subjects", "subjects-none", "errors", "slow", "slow-none", "alert"];
-  assert.deepEqual(await shown(parts), ["limits", "subjects", "errors", "slow", "alert"]);
+  const parts = ["limits", "limits-none", "subjects", "subjects-none", "near", "near-none", "errors", "slow", "slow-none", "alert"];
+  assert.deepEqual(await shown(parts), ["limits", "subjects", "near", "errors", "slow", "alert"]);
 
   answer = { json: EMPTY };
   await eventually("nothing is shown", async () => (await text("configuration")) === "Limitsnone in force");
-  assert.deepEqual(await shown(parts), ["limits-none", "subjects-none", "slow-none"]);
+  assert.deepEqual(await shown(parts), ["limits-none", "subjects-none", "near-none", "slow-none"]);
   assert.deepEqual(await Promise.all(["limits", "subjects", "slow", "errors"].map(rows)), [[], [], [], []]);
   assert.equal((await rows("stores")).length, 1);
   assert.equal(await text("limits-other"), "");

@@ -15,6 +15,7 @@ use super::plan::{Limited, Planned, Rule, Target};
 use super::tally::Of;
 use super::{Behaviour, HeaderNames, NearLimitRatio, Tally};
 use crate::limits::config::Unit;
+use crate::observe::activity::Usage;
 
 /// Returns the statuses of all descriptors, in order.
 pub(super) fn statuses(planned: &[Planned], answers: &[Option<Answer>]) -> Vec<DescriptorStatus> {
@@ -258,6 +259,12 @@ pub(super) fn tallies(
         let (limit, is_shadow) = (limit_of(&limited), limited.limit.is_shadow);
         let is_over = is_over(is_refund, &limited, *answer);
         let is_allowed = limited.is_allowed();
+        let usage = match answer {
+            Answer::Counted(count) => Some(Usage { used: count.after, limit }),
+            Answer::Policy(verdict) | Answer::Used(verdict) | Answer::Slots(verdict) => {
+                Usage::new(verdict)
+            }
+        };
         let context = Of {
             key: limited.stat_key,
             limit_key: Arc::clone(&limited.limit.stat_key),
@@ -273,11 +280,11 @@ pub(super) fn tallies(
                 let over_in_cache = if cached.contains(&index) { hits } else { 0 };
                 let refusal = Some(*verdict);
                 let refused = Tally::refused(context, hits, is_shadow);
-                tallies.push(Tally { over_in_cache, refusal, ..refused });
+                tallies.push(Tally { over_in_cache, refusal, usage, ..refused });
                 continue;
             }
             Answer::Policy(_) | Answer::Slots(_) if is_refused => {
-                tallies.push(Tally::empty(context, hits));
+                tallies.push(Tally { usage, ..Tally::empty(context, hits) });
                 continue;
             }
             Answer::Policy(verdict) | Answer::Used(verdict) | Answer::Slots(verdict) => {
@@ -287,7 +294,7 @@ pub(super) fn tallies(
         };
         let tally = Tally::new(context, limit, before..after, hits, is_shadow, ratio);
         let over_in_cache = if cached.contains(&index) { tally.over } else { 0 };
-        tallies.push(Tally { over_in_cache, ..tally });
+        tallies.push(Tally { over_in_cache, usage, ..tally });
     }
     tallies
 }

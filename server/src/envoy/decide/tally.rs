@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tidegate_core::Verdict;
 
 use super::StatKey;
+use crate::observe::activity::Usage;
 
 /// The share of a limit above which hits count as near the limit, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub struct Tally {
     pub(crate) subject: Vec<u8>,
     /// The verdict of a policy that refused the hits.
     pub(crate) refusal: Option<Verdict>,
+    /// The usage after the decision, if it is known.
+    pub(crate) usage: Option<Usage>,
 }
 
 /// The limit and the subject to which a tally belongs.
@@ -123,6 +126,7 @@ impl Tally {
             limit_key,
             subject,
             refusal: None,
+            usage: None,
         }
     }
 }

@@ -28,6 +28,34 @@ pub(crate) struct LimitEvent<'a> {
     pub(crate) subject: Subject<'a>,
     /// The verdict, if the kind is `Refused`.
     pub(crate) verdict: Option<&'a Verdict>,
+    /// The usage after the decision, if it is known.
+    pub(crate) usage: Option<Usage>,
+}
+
+/// The used amount of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) used: u64,
+    pub(crate) limit: u64,
+}
+
+/// The percentage of a limit from which a subject is near the limit.
+pub(super) const NEAR_PERCENT: u64 = 80;
+
+impl Usage {
+    /// Returns the usage after a decision with this verdict. It is not known if the subject is
+    /// blocked.
+    pub(crate) fn new(verdict: &Verdict) -> Option<Self> {
+        let limit = verdict.limit();
+        let used = limit.saturating_sub(verdict.remaining());
+        verdict.blocked_for().is_zero().then_some(Self { used, limit })
+    }
+
+    /// Returns the used percentage, rounded down.
+    pub(super) fn percent(self) -> u64 {
+        let percent = u128::from(self.used) * 100 / u128::from(self.limit.max(1));
+        u64::try_from(percent).unwrap_or(u64::MAX)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | limits with their own rates | [`MAX_LIMITS`] limits of the files and [`MAX_LIMITS`] policies of calls; a limit without a decision in the last [`SECONDS`] seconds is removed |
 //! | history | [`SECONDS`] samples per limit |
-//! | refused subjects | 512 per minute, two minutes |
+//! | refused subjects, subjects near their limits | each 512 per minute, two minutes |
 //! | slow calls | 10 per minute, two minutes |
 //! | bans | the last 20 |
 //! | warnings | the last 20 |
@@ -45,10 +45,11 @@ pub(crate) use bans::Ban;
 use bans::Bans;
 use counts::{Counts, History, Widths};
 use errors::Errors;
-pub(crate) use event::{Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Subject};
+use event::NEAR_PERCENT;
+pub(crate) use event::{Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Subject, Usage};
 use limits::Limits;
 use loads::Loads;
-use minutes::{Blocked, Refusals, Refused};
+use minutes::{Blocked, Frequent, Near, Refused};
 pub use query::{LimitColumn, LimitsQuery};
 use shown::{Cut, cut_text, shown};
 pub use sketch::{Estimate, Sketch};
@@ -110,7 +111,8 @@ pub struct Activity {
     limits: Limits<Arc<StatKey>>,
     /// The rates of the policies that calls contain.
     policies: Limits<Policy>,
-    refusals: Refusals,
+    refusals: Frequent<Refused>,
+    near: Frequent<Near>,
     slow: SlowCalls,
     bans: Bans,
     warnings: LastWarnings,
@@ -140,7 +142,8 @@ impl Activity {
             errors: Errors::default(),
             limits: Limits::default(),
             policies: Limits::default(),
-            refusals: Refusals::default(),
+            refusals: Frequent::default(),
+            near: Frequent::default(),
             slow: SlowCalls::default(),
             bans: Bans::default(),
             warnings: LastWarnings::new(settings.shows_subjects),
@@ -191,6 +194,7 @@ impl Activity {
         if samples.until_rotation == 0 {
             samples.until_rotation = SECONDS;
             self.refusals.rotate();
+            self.near.rotate();
             self.slow.rotate();
         }
     }
@@ -202,14 +206,20 @@ impl Activity {
         if let Some(error) = error {
             self.errors.count(error);
         }
-        for LimitEvent { kind, limit, subject, verdict } in limits {
+        for LimitEvent { kind, limit, subject, verdict, usage } in limits {
             match limit {
                 LimitRef::Key(key) => self.limits.count(key, kind),
                 LimitRef::Policy(policy) => self.policies.count(policy, kind),
             }
             if kind == Kind::Refused {
                 let refused = || Refused::new(limit.to_name(), self.cut(subject));
-                self.refusals.count((limit, subject), verdict.and_then(Blocked::new), refused);
+                let blocked = verdict.and_then(Blocked::new);
+                self.refusals.count((limit, subject), refused, |refused| refused.blocked = blocked);
+            }
+            if let Some(usage) = usage.filter(|usage| usage.percent() >= NEAR_PERCENT) {
+                let at = SystemTime::now();
+                let near = || Near { limit: limit.to_name(), cut: self.cut(subject), usage, at };
+                self.near.count((limit, subject), near, |near| (near.usage, near.at) = (usage, at));
             }
         }
     }

@@ -149,7 +149,7 @@ impl LimitsQuery {
     /// Returns the key that sorts a limit, or `None` if the query does not select the limit's name.
     #[expect(clippy::float_arithmetic, reason = "the figures are only compared")]
     pub(super) fn key(&self, name: String, history: &History, widths: &Widths) -> Option<SortKey> {
-        if !name.to_lowercase().contains(&self.name.to_lowercase()) {
+        if !self.selects(&name) {
             return None;
         }
         let sum = |kind: Kind| history.series(kind).sum() as f64;
@@ -163,6 +163,11 @@ impl LimitsQuery {
             LimitColumn::Minute => [all, all],
         };
         Some(SortKey { figures: [figure, of_minute, refused, all].map(|number| -number), name })
+    }
+
+    /// Returns `true` if the query selects a limit with this name.
+    pub(super) fn selects(&self, name: &str) -> bool {
+        name.to_lowercase().contains(&self.name.to_lowercase())
     }
 
     /// Returns the order of two limits.

@@ -93,6 +93,12 @@ impl<V> Sketch<V> {
         }
     }
 
+    /// Returns the maximum count of a key that is not in the sketch.
+    pub(super) fn max_missing(&self) -> u64 {
+        // A key is forgotten only when another key replaces it, and then has its count as error.
+        self.entries.iter().map(|entry| entry.error).max().unwrap_or(0)
+    }
+
     /// Returns the keys in the sketch with the bounds of their counts, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Estimate, &V)> {
         let entries = self.hashes.iter().zip(&self.entries);

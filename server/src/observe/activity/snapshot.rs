@@ -1,3 +1,4 @@
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
@@ -6,12 +7,12 @@ use serde_json::{Map, Value, json};
 use super::bans::Ban;
 use super::counts::{History, Kind, Widths};
 use super::loads::{Loads, Names};
-use super::minutes::Refused;
+use super::minutes::{Near, Refused};
 use super::shown::{Cut, shown};
 use super::slow::SlowCall;
 use super::stores::WatchedStore;
 use super::warnings::Warned;
-use super::{Activity, LimitName, LimitsQuery, Samples, lock};
+use super::{Activity, LimitName, LimitsQuery, NEAR_PERCENT, Samples, lock};
 use crate::store::OnStoreError;
 
 /// The maximum number of refused subjects in a snapshot.
@@ -64,6 +65,7 @@ impl Activity {
                 "refusals": refused,
                 "top": subjects.collect::<Vec<_>>(),
             },
+            "near_subjects": self.near_subjects(query),
             "slow_calls": self.slow.top().into_iter().map(slow_call).collect::<Vec<_>>(),
             "bans": self.bans.last().into_iter().map(ban).collect::<Vec<_>>(),
             "warnings": self.warnings.last().into_iter().map(warned).collect::<Vec<_>>(),
@@ -76,6 +78,31 @@ impl Activity {
             },
             "errors": errors,
             "configuration": configuration(loads),
+        })
+    }
+
+    /// Returns the subjects near the limits that the query selects. A subject whose usage has
+    /// fallen since then is also contained.
+    fn near_subjects(&self, query: &LimitsQuery) -> Value {
+        let (is_complete, near) = self.near.separated();
+        let is_selected = |near: &Near| query.selects(&near.limit.text());
+        let mut near: Vec<Near> = near.into_iter().filter(is_selected).collect();
+        near.sort_by_key(|near| Reverse((near.usage.percent(), near.at)));
+        let top = near.iter().take(SHOWN_SUBJECTS).map(|near| {
+            let mut fields = Map::new();
+            fields.insert("limit".into(), near.limit.text().into());
+            put_subject(&mut fields, near.cut.clone());
+            fields.insert("used".into(), near.usage.used.into());
+            fields.insert("of".into(), near.usage.limit.into());
+            fields.insert("at_ms".into(), millis(near.at).into());
+            Value::Object(fields)
+        });
+        json!({
+            "are_shown": self.settings.shows_subjects,
+            "percent": NEAR_PERCENT,
+            "count": near.len(),
+            "is_complete": is_complete,
+            "top": top.collect::<Vec<_>>(),
         })
     }
 

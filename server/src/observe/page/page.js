@@ -143,6 +143,15 @@ function subjectColumns(now) {
   ];
 }
 
+function nearColumns(now) {
+  return [
+    { kind: "wide", set: (cell, it) => parts(cell, subjectText(it)) },
+    { kind: "wide", set: (cell, it) => setText(cell, it.limit) },
+    { kind: "", set: (cell, it) => setText(cell, `${span(now - it.at_ms)} ago`) },
+    { kind: "number", label: "used", set: (cell, it) => parts(cell, [[`${Math.floor(100 * it.used / Math.max(it.of, 1))} %`, ""], [`${count(it.used)} of ${count(it.of)}`, "more"]]) },
+  ];
+}
+
 function banColumns(now) {
   const end = (it) => {
     if (it.until_ms === null) return [["unbanned", "good"]];
@@ -270,6 +279,12 @@ function show(activity) {
   fill("subjects", subjects.top, subjectColumns(now));
   const hidden = subjects.are_shown ? "" : " Subjects are hidden; page.subjects = true in the settings file shows them.";
   setText(byId("subjects-note"), `${plural(subjects.refusals, "refusal", "refusals")} in this and the previous minute. Two numbers are the bounds of a count.${hidden}`);
+  const near = activity.near_subjects;
+  fill("near", near.top, nearColumns(now));
+  const shown = near.is_complete
+    ? `${plural(near.count, "subject has", "subjects have")} used ${near.percent} % of a limit or more`
+    : `More than ${plural(near.count, "subject has", "subjects have")} used ${near.percent} % of a limit or more. These had the most decisions`;
+  setText(byId("near-note"), `${shown}, at a decision in this and the previous minute.${hidden}`);
   fill("warnings", activity.warnings, warningColumns(now));
   fill("bans", activity.bans, banColumns(now));
   fill("stores", activity.stores, storeColumns(now));

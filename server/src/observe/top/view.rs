@@ -31,6 +31,7 @@ pub fn lines(snapshot: &Value, state: &State, width: Option<usize>) -> Vec<Line<
     view.head(snapshot, state);
     view.limits(snapshot);
     view.subjects(&snapshot["refused_subjects"]);
+    view.near(&snapshot["near_subjects"]);
     view.warnings(snapshot);
     view.bans(snapshot);
     view.stores(snapshot);
@@ -196,6 +197,28 @@ impl View {
             }
         }
         self.none_if(top.is_empty(), "no refusal");
+    }
+
+    /// Adds the subjects near a limit, if there are any.
+    fn near(&mut self, near: &Value) {
+        let top = list(&near["top"]);
+        if top.is_empty() {
+            return;
+        }
+        let (percent, all) = (number(near, "percent"), number(near, "count"));
+        let more = if near["is_complete"].as_bool() == Some(true) { "" } else { "MORE THAN " };
+        let title = format!("SUBJECTS AT {percent} % OF A LIMIT OR MORE: {more}{}", count(all));
+        self.title(&title, &["used", "of"]);
+        let are_shown = near["are_shown"].as_bool().unwrap_or(false);
+        for subject in top {
+            let mut name = if are_shown { text(subject, "subject") } else { "(hidden)".to_owned() };
+            let tenant = text(subject, "tenant");
+            if !tenant.is_empty() {
+                name = format!("{name}  tenant {tenant}");
+            }
+            let cells = ["used", "of"].map(|field| (count(number(subject, field)), Style::new()));
+            self.row(&format!("{name}  {}", text(subject, "limit")), &cells);
+        }
     }
 
     /// Adds the last warnings, if there are any.

@@ -94,6 +94,52 @@ async fn the_last_bans_have_their_ends_and_reasons() {
 }
 
 #[tokio::test]
+async fn subjects_that_have_used_most_of_a_limit_are_listed_per_limit() {
+    let watched = Watched::with_subjects();
+    // The limit `shop.user` is 3 per day.
+    watched.ask("user", "full", 3).await;
+    watched.ask("user", "below", 2).await;
+    watched.acquire("p: fixed-window 10/1d", b"near", 8).await;
+    watched.acquire("p: fixed-window 10/1d", b"far", 7).await;
+    watched.acquire("q: fixed-window 10/1d", b"other", 9).await;
+    watched.acquire("b: fixed-window 1/1d block 1h", b"blocked", 3).await;
+    let near = |query: &str| {
+        let snapshot = watched.activity.snapshot(&query.parse().unwrap());
+        let near = snapshot["near_subjects"].clone();
+        assert_eq!((&near["percent"], &near["is_complete"]), (&json!(80), &json!(true)));
+        let top = near["top"].as_array().unwrap().clone();
+        assert_eq!(near["count"], top.len());
+        top.iter()
+            .map(|row| json!([row["limit"], row["subject"], row["used"], row["of"]]))
+            .collect()
+    };
+    let all: Vec<Value> = near("");
+    let expected = [
+        // The usage before the block.
+        json!(["b: fixed-window 1/1d block 1h", "blocked", 1, 1]),
+        json!(["shop.user", "shop|user=full", 3, 3]),
+        json!(["q: fixed-window 10/1d", "other", 9, 10]),
+        json!(["p: fixed-window 10/1d", "near", 8, 10]),
+    ];
+    assert_eq!(all, expected);
+    let named: Vec<Value> = near("name=P:");
+    assert_eq!(named, expected[3..]);
+}
+
+#[tokio::test]
+async fn near_subjects_that_cannot_be_separated_from_others_are_left_out() {
+    let watched = Watched::with_subjects();
+    for number in 0..2_000_u32 {
+        watched.acquire("p: fixed-window 1/1d", &number.to_be_bytes(), 1).await;
+    }
+    watched.acquire("q: fixed-window 1000/1d", b"busy", 900).await;
+    let near = &watched.snapshot()["near_subjects"];
+    assert_eq!(near["is_complete"], false);
+    // The decisions from 800 on are near the limit. No other subject has as many.
+    assert_eq!((&near["count"], &near["top"][0]["subject"]), (&json!(1), &json!("busy")));
+}
+
+#[tokio::test]
 async fn without_the_setting_no_subject_and_no_tenant_is_in_the_snapshot() {
     let mut watched = Watched::new();
     watched.ask("user", "S3CRET", 9).await;

@@ -144,6 +144,9 @@ fn full() -> Value {
             "subject": "s", "tenant": "t", "limit": "d.a", "at_least": 1_234, "at_most": 1_234_567,
             "blocked_until_ms": at(0) + 240_000, "block_level": 2,
         }]},
+        "near_subjects": {"are_shown": true, "percent": 80, "count": 2_345, "is_complete": false, "top": [
+            {"subject": "s", "tenant": "t", "limit": "d.a", "used": 1_999, "of": 2_000},
+        ]},
         "warnings": [{"at_ms": at(5), "limit": "plan: x", "subject": "s", "remaining": 1_234}],
         "bans": [
             {"at_ms": at(1), "protocol": "v1", "limit": "p", "subject": "s", "until_ms": null, "reason": null},
@@ -184,6 +187,9 @@ fn each_field_of_a_snapshot_has_its_place_and_unit() {
         "SUBJECTS REFUSED MOST, IN THIS AND THE PREVIOUS MINUTE      at least   at most",
         "s  tenant t  d.a                                               1,234 1,234,567",
         "  blocked for 4 min, level 2",
+        "",
+        "SUBJECTS AT 80 % OF A LIMIT OR MORE: MORE THAN 2,345            used        of",
+        "s  tenant t  d.a                                               1,999     2,000",
         "",
         "LAST WARNINGS                                                        remaining",
         "5 s ago  plan: x  s                                                      1,234",
