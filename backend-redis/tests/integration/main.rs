@@ -1,6 +1,7 @@
 //! Tests on real servers that do not measure recovery times. The tests that measure recovery times
 //! are separate programs, so that no other test runs at the same time.
 
+mod adjusted;
 mod boundaries;
 #[path = "../certificates/mod.rs"]
 mod certificates;
