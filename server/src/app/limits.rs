@@ -1,6 +1,7 @@
 //! The sources of the limits and of the lists, and the tasks that load them again when they change.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tidegate_server::envoy::service::Service;
 use tidegate_server::limits::config::{Config, ConfigFile, SameDomain, left_out, read_directory};
 use tidegate_server::limits::xds::{self, Event, XdsSettings};
 use tidegate_server::limits::{LoadError, lists, reload, set};
+use tidegate_server::observe::activity::{Activity, FollowedSet};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -132,10 +134,15 @@ impl LimitSource {
     /// Spawns a task that puts each version of the set in force. The task runs until the program
     /// ends. If the set is in the store, this function waits until the set was read, but at most
     /// [`FIRST_READ`].
-    pub(crate) async fn follow(self, limits: CurrentLimits, store: Arc<dyn Store>) {
+    pub(crate) async fn follow(
+        self,
+        limits: CurrentLimits,
+        store: Arc<dyn Store>,
+        activity: Option<Arc<Activity>>,
+    ) {
         match self {
             Self::Store(book) => {
-                let reporter = Reporter::default();
+                let reporter = Reporter { activity, ..Reporter::default() };
                 let is_read = Arc::clone(&reporter.is_read);
                 let report = move |event: &LimitsEvent| reporter.report(event);
                 tokio::spawn(async move { book.follow(limits, store, report).await });
@@ -161,13 +168,16 @@ const KEPT_IN_STORE: &str = "store";
 /// The maximum time that a starting server waits for the limit set in the store.
 const FIRST_READ: Duration = Duration::from_secs(2);
 
-/// Logs the events of a limit set in the store, and sets its metrics.
+/// Logs the events of a limit set in the store, sets its metrics, and shows it on the page.
 #[derive(Default)]
 struct Reporter {
     /// The last failure that was logged, until the set is read again.
     failure: Mutex<Option<String>>,
     /// Is notified after the first attempt to read the set.
     is_read: Arc<Notify>,
+    /// The version in force.
+    version: AtomicU64,
+    activity: Option<Arc<Activity>>,
 }
 
 impl Reporter {
@@ -176,6 +186,7 @@ impl Reporter {
         let unread = gauge!("tidegate_server_limit_set_unread_seconds");
         match event {
             LimitsEvent::InForce { version, .. } => {
+                self.version.store(*version, Ordering::Relaxed);
                 unread.set(0.0);
                 gauge!("tidegate_server_limit_set_version").set(*version as f64);
                 *failure = None;
@@ -195,6 +206,11 @@ impl Reporter {
                     tracing::info!("the limit set can be read again, and has not changed");
                 }
             }
+        }
+        if let Some(activity) = &self.activity {
+            let version = self.version.load(Ordering::Relaxed);
+            let is_current = !matches!(event, LimitsEvent::Failed { .. });
+            activity.limit_set(FollowedSet { version, is_current });
         }
         self.is_read.notify_one();
     }

@@ -397,10 +397,22 @@ async fn clients_with_a_token_show_and_change_the_set() {
     let nameless = Admin { address: page, fields: "Authorization: Bearer writer\r\n".into() };
     let (status, _, body) = nameless.send("PATCH", "/limits", "", "+ plan: gcra 1/s").await;
     assert_eq!((status, body.contains("`tidegate-author` is missing")), (400, true), "{body}");
-    // The page itself needs no token.
-    assert_eq!(get(page, "/activity").await.0, 200);
+    // The page itself needs no token. It shows the version.
+    eventually(Duration::from_secs(20), "version 3", async || {
+        let (status, activity) = get(page, "/activity").await;
+        assert_eq!(status, 200);
+        activity.contains(r#""limit_set_version":3"#).then_some(())
+    })
+    .await
+    .unwrap();
     redis.stop().await.unwrap();
     assert_eq!(writer.send("GET", "/limits", "", "").await.0, 503);
+    eventually(Duration::from_secs(20), "the problem", async || {
+        let problem = "The limit set cannot be updated, and version 3 stays in force";
+        get(page, "/activity").await.1.contains(problem).then_some(())
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]

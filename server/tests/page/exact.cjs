@@ -59,6 +59,7 @@ const FULL = {
     loads: 3,
     in_force: { at_ms: ago(30), limits: 5, domains: { count: 52, first: ["x", "y"] }, files: { count: 1, first: ["z.yaml"] } },
     refused: { at_ms: ago(20), error: "bad", is_last: false },
+    limit_set_version: 1234,
   },
 };
 
@@ -67,7 +68,7 @@ const EMPTY = {
   other_limits: { count: 0, admitted_per_second: 0, refused_per_second: 0, shadow_per_second: 0 },
   refused_subjects: { are_shown: true, refusals: 1, top: [] },
   near_subjects: { are_shown: true, percent: 80, count: 0, is_complete: true, top: [] },
-  configuration: { loads: 0, in_force: null, refused: null },
+  configuration: { loads: 0, in_force: null, refused: null, limit_set_version: null },
 };
 
 async function exact(browser, origin, eventually) {
@@ -123,7 +124,7 @@ async function exact(browser, origin, eventually) {
   assert.deepEqual(await rows("errors"), [["timeout", "0.7", "5,678"]]);
   const configuration = await text("configuration");
   assert.match(configuration, /^Limits5 limits in 52 domainsDomainsx, y and 50 moreFilesz\.yamlLast change30 s ago, at [^;]*; 2 changes since the start/);
-  assert.match(configuration, /Last refused change20 s ago, at [^(]* \(corrected since then\): bad$/);
+  assert.match(configuration, /Last refused change20 s ago, at [^(]* \(corrected since then\): badLimit setversion 1,234$/);
   assert.deepEqual(await rows("slow"), [
     ["2.3 s", "119 s ago", "v1", "d.a; the first of 3 calls; and 2 other limits; s", "refused"],
     ["5.4 ms", "2 min ago", "resp", "no limit", "timeout"],

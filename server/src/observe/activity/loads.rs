@@ -19,6 +19,17 @@ pub(super) struct Loads {
     pub(super) changes: u64,
     /// The last configuration that was refused.
     pub(super) refused: Option<RefusedLoad>,
+    /// The limit set in the store, if the server follows one.
+    pub(super) limit_set: Option<FollowedSet>,
+}
+
+/// The state of the limit set in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FollowedSet {
+    /// The version in force. It is 0 if no version was read yet.
+    pub version: u64,
+    /// Whether the last attempt to read the set has succeeded.
+    pub is_current: bool,
 }
 
 #[derive(Debug)]

@@ -48,6 +48,7 @@ use errors::Errors;
 use event::NEAR_PERCENT;
 pub(crate) use event::{Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Subject, Usage};
 use limits::Limits;
+pub use loads::FollowedSet;
 use loads::Loads;
 use minutes::{Blocked, Frequent, Near, Refused};
 pub use query::{LimitColumn, LimitsQuery};
@@ -238,6 +239,11 @@ impl Activity {
     /// Returns the part of a subject to keep, or `None` if subjects are not shown.
     pub(crate) fn cut(&self, subject: Subject<'_>) -> Option<Cut> {
         self.settings.shows_subjects.then(|| Cut::new(subject))
+    }
+
+    /// Records the state of the limit set in the store.
+    pub fn limit_set(&self, set: FollowedSet) {
+        lock(&self.loads).limit_set = Some(set);
     }
 
     /// Records a configuration that was put in force or refused. `files` contains the names of the

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::bans::Ban;
 use super::counts::{History, Kind, Widths};
-use super::loads::{Loads, Names};
+use super::loads::{FollowedSet, Loads, Names};
 use super::minutes::{Near, Refused};
 use super::shown::{Cut, shown};
 use super::slow::SlowCall;
@@ -283,6 +283,13 @@ fn problems(stores: &[WatchedStore], loads: &Loads) -> Vec<String> {
     if loads.in_force.is_none() {
         problems.push("No limits are in force.".to_owned());
     }
+    // The reason can contain a subject, so only the log has it.
+    if let Some(FollowedSet { version, is_current: false }) = loads.limit_set {
+        problems.push(match version {
+            0 => "The limit set is not in force: see the log.".to_owned(),
+            _ => format!("The limit set cannot be updated, and version {version} stays in force: see the log."),
+        });
+    }
     if let Some(refused) = loads.refused.as_ref().filter(|refused| refused.is_last) {
         let error = &refused.error;
         problems.push(format!("The last change of the limits is not in force: {error}"));
@@ -304,7 +311,8 @@ fn configuration(loads: &Loads) -> Value {
         .refused
         .as_ref()
         .map(|refused| json!({"at_ms": millis(refused.at), "error": refused.error, "is_last": refused.is_last}));
-    json!({"loads": loads.changes, "in_force": in_force, "refused": refused})
+    let version = loads.limit_set.map(|set| set.version);
+    json!({"loads": loads.changes, "in_force": in_force, "refused": refused, "limit_set_version": version})
 }
 
 /// Returns the milliseconds since 1970.

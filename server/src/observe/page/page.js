@@ -249,6 +249,9 @@ function showConfiguration(configuration, now) {
     const state = refused.is_last ? "the files are not valid, and the limits stay as they were" : "corrected since then";
     lines.push(["Last refused change", `${when(refused.at_ms)} (${state}): ${refused.error}`, refused.is_last ? "bad" : ""]);
   }
+  if (configuration.limit_set_version !== null) {
+    lines.push(["Limit set", `version ${count(configuration.limit_set_version)}`]);
+  }
   const list = byId("configuration");
   while (list.children.length > 2 * lines.length) list.lastChild.remove();
   while (list.children.length < 2 * lines.length) list.append(document.createElement("dt"), document.createElement("dd"));

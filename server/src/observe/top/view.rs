@@ -310,6 +310,9 @@ impl View {
         if let Some(refusal) = refusal {
             self.line(vec![Span::styled(refusal, if is_last { BAD } else { SOFT })]);
         }
+        if let Some(version) = configuration["limit_set_version"].as_u64() {
+            self.line(vec![Span::raw(format!("version {} of the limit set", count(version)))]);
+        }
     }
 
     fn slow_calls(&mut self, snapshot: &Value) {

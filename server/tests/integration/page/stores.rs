@@ -6,7 +6,7 @@ use serde_json::json;
 use tidegate_core::layers::Layer;
 use tidegate_core::{Answer, Breaker, Call, Decision, Error, ErrorKind, StoreExt};
 use tidegate_server::limits::config::ConfigError;
-use tidegate_server::observe::activity::WatchedStore;
+use tidegate_server::observe::activity::{FollowedSet, WatchedStore};
 use tidegate_server::store::OnStoreError;
 use tidegate_testkit::decide_one_by_one;
 
@@ -173,6 +173,18 @@ async fn what_an_operator_has_to_see_first_is_a_list_of_problems() {
 
     service.load(Ok(&files(LIMITS))).unwrap();
     assert_eq!(problems().as_array().unwrap().len(), 2);
+
+    for (version, text) in [
+        (0, "The limit set is not in force: see the log."),
+        (7, "The limit set cannot be updated, and version 7 stays in force: see the log."),
+    ] {
+        activity.limit_set(FollowedSet { version, is_current: false });
+        assert_eq!(problems()[2], text);
+    }
+    activity.limit_set(FollowedSet { version: 8, is_current: true });
+    assert_eq!(problems().as_array().unwrap().len(), 2);
+    let snapshot = activity.snapshot(&LimitsQuery::default());
+    assert_eq!(snapshot["configuration"]["limit_set_version"], 8);
 }
 
 #[test]

@@ -164,6 +164,7 @@ fn full() -> Value {
                 "at_ms": at(119), "limits": 5, "domains": {"count": 2}, "files": {"count": 4},
             },
             "refused": {"at_ms": at(120), "error": "bad", "is_last": true},
+            "limit_set_version": 1_234,
         },
         "slow_calls": [
             {"at_ms": at(1), "took_us": 2_345_678, "protocol": "v1", "limit": "d.a", "subject": "s", "outcome": "refused"},
@@ -207,6 +208,7 @@ fn each_field_of_a_snapshot_has_its_place_and_unit() {
         "CONFIGURATION",
         "5 limits in 2 domains of 4 files, in force for 119 s; changed 2 times",
         "refused 2 min ago: bad",
+        "version 1,234 of the limit set",
         "",
         "SLOWEST CALLS IN THIS AND THE PREVIOUS MINUTE                outcome      took",
         "1 s ago  v1  d.a  s                                          refused     2.3 s",
