@@ -199,10 +199,7 @@ impl StoreBuilder {
     ///
     /// Returns the errors of [`RedisStoreBuilder::build`] and [`ClusterStoreBuilder::build`].
     pub fn build(self) -> Result<Arc<dyn Store>, Error> {
-        Ok(match self.kind {
-            Kind::Server(builder) => Arc::new(builder.build()?),
-            Kind::Cluster(builder) => Arc::new(builder.build()?),
-        })
+        self.build_with_limit_book().map(|(store, _)| store)
     }
 
     /// Builds the store and its [`LimitBook`], without connecting to a server.

@@ -193,6 +193,11 @@ impl Error {
         Self::new(ErrorKind::Protocol, message)
     }
 
+    /// Returns the answer to a batch of one call.
+    pub(crate) fn single<T>(mut answers: Vec<Result<T, Self>>) -> Result<T, Self> {
+        answers.pop().unwrap_or_else(|| Err(Self::no_answer()))
+    }
+
     /// Records in the error that the call has certainly charged nothing, for example because it was
     /// not sent.
     ///

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tidegate_core::{LimitSet, Timestamp};
 
-use super::{LimitBookError, invalid};
+use super::{LimitBookError, corrupt};
 
 /// A change of a limit set, which has created a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,8 +90,12 @@ fn replace<'a>(
 ) -> Result<(), LimitBookError> {
     for (before, after) in lines {
         match (before, after) {
-            (_, Some(line)) => drop(set.set_line(line).map_err(|error| invalid(&error))?),
-            (Some(line), None) => drop(set.remove_line(line).map_err(|error| invalid(&error))?),
+            (_, Some(line)) => {
+                set.set_line(line).map_err(|error| corrupt(line, &error))?;
+            }
+            (Some(line), None) => {
+                set.remove_line(line).map_err(|error| corrupt(line, &error))?;
+            }
             (None, None) => {}
         }
     }

@@ -35,7 +35,22 @@ pub enum LimitsEvent {
         error: LimitBookError,
     },
     /// The set was read, and the version in force is still the last one.
-    Unchanged,
+    Unchanged {
+        /// The version in force. It is 0 if no limit was ever set.
+        version: u64,
+    },
+}
+
+impl LimitsEvent {
+    /// Returns the version in force. It is 0 if no version was read yet.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        match self {
+            Self::InForce { version, .. }
+            | Self::Failed { version, .. }
+            | Self::Unchanged { version } => *version,
+        }
+    }
 }
 
 impl fmt::Display for LimitsEvent {
@@ -52,7 +67,9 @@ impl fmt::Display for LimitsEvent {
             Self::Failed { version, error, .. } => {
                 write!(f, "version {version} of the limit set stays in force: {error}")
             }
-            Self::Unchanged => f.write_str("the limit set has not changed"),
+            Self::Unchanged { version } => {
+                write!(f, "version {version} of the limit set is still in force")
+            }
         }
     }
 }
@@ -101,7 +118,7 @@ impl LimitBook {
         limits.synchronize(next.time);
         *kept = next;
         if kept.version() == *in_force {
-            return Ok(LimitsEvent::Unchanged);
+            return Ok(LimitsEvent::Unchanged { version: kept.version });
         }
         kept.set.check(store)?;
         limits.replace(kept.set.clone());

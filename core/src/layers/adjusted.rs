@@ -159,10 +159,7 @@ impl<S: Store> Layer<S> for AdjustedLayer {
 
     fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let Some(adjusted) = self.adjust(&[call]) else { return inner.decide(call) };
-        let answer = async move {
-            let answer = Self::decide_each(inner, adjusted).await.pop();
-            answer.unwrap_or_else(|| Err(Error::no_answer()))
-        };
+        let answer = async move { Error::single(Self::decide_each(inner, adjusted).await) };
         Answer::from_future(inner.answers_immediately(), answer)
     }
 

@@ -288,9 +288,7 @@ impl<S: Store> Layer<S> for ListedLayer {
 
     fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let Some(listed) = self.find(&[call]) else { return inner.decide(call) };
-        let answer = async move {
-            Self::decide_each(inner, listed).await.pop().unwrap_or_else(|| Err(Error::no_answer()))
-        };
+        let answer = async move { Error::single(Self::decide_each(inner, listed).await) };
         Answer::from_future(inner.answers_immediately(), answer)
     }
 

@@ -285,9 +285,7 @@ impl LimitSet {
         now: impl FnOnce() -> Option<Timestamp>,
     ) -> Option<&Policy> {
         let found = self.by_name.get(name)?;
-        let all = found.tenants.get(tenant);
-        let shard = if found.shards.is_empty() { 0 } else { shard_of(tenant, subject) };
-        let exact = found.shards.get(shard).and_then(|shard| shard.get(tenant)?.get(subject));
+        let (exact, all) = (found.exact(tenant, subject), found.tenants.get(tenant));
         let overrides = || [exact, all].into_iter().flatten();
         let now = if overrides().any(|limit| limit.ends_at.is_some()) { now() } else { None };
         let active = overrides().find(|limit| now.is_none_or(|now| limit.is_active(now)));
@@ -312,6 +310,14 @@ impl LimitSet {
 impl Limits {
     fn is_empty(&self) -> bool {
         self.policy.is_none() && self.tenants.is_empty() && self.shards.is_empty()
+    }
+
+    /// Returns the override for exactly this subject.
+    fn exact(&self, tenant: &[u8], subject: &[u8]) -> Option<&Override> {
+        if self.shards.is_empty() {
+            return None;
+        }
+        self.shards.get(shard_of(tenant, subject))?.get(tenant)?.get(subject)
     }
 
     fn drop_empty_shards(&mut self) {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::{KnownPolicies, LimitSet, OverrideFor, print};
 use crate::call::MAX_SUBJECT;
-use crate::lists::{split, without_comment};
+use crate::lists::{entries, split};
 use crate::policy::{Policy, shown};
 use crate::time::Timestamp;
 
@@ -46,12 +46,8 @@ impl FromStr for LimitSet {
 
     fn from_str(text: &str) -> Result<Self, LimitSetError> {
         let mut set = Self::new();
-        for (index, line) in text.lines().enumerate() {
-            let line = without_comment(line).trim();
-            if !line.is_empty() {
-                set.add_new(line)
-                    .map_err(|error| LimitSetError { line: Some(index + 1), ..error })?;
-            }
+        for (number, line) in entries(text) {
+            set.add_new(line).map_err(|error| LimitSetError { line: Some(number), ..error })?;
         }
         Ok(set)
     }

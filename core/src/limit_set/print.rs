@@ -71,10 +71,7 @@ impl LimitSet {
         let (tenant, subject) = target.parts();
         let found = match subject {
             None => limits.tenants.get(tenant),
-            Some(subject) => limits
-                .shards
-                .get(super::shard_of(tenant, subject))
-                .and_then(|shard| shard.get(tenant)?.get(subject)),
+            Some(subject) => limits.exact(tenant, subject),
         };
         found.map(|limit| line(limit, Target(tenant, subject)))
     }

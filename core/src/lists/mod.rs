@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 
 pub use parse::ListError;
-pub(crate) use parse::{split, without_comment};
+pub(crate) use parse::{entries, split};
 pub use policy_lists::PolicyLists;
 use prefix::{Prefix, Prefixes};
 

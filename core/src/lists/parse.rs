@@ -47,18 +47,22 @@ impl FromStr for Lists {
 
     fn from_str(text: &str) -> Result<Self, ListError> {
         let mut lists = Self::new();
-        for (index, line) in text.lines().enumerate() {
-            let line = without_comment(line).trim();
-            if !line.is_empty() {
-                lists = with_entry(lists, line)
-                    .map_err(|error| ListError { line: Some(index + 1), ..error })?;
-            }
+        for (number, line) in entries(text) {
+            lists = with_entry(lists, line)
+                .map_err(|error| ListError { line: Some(number), ..error })?;
         }
         Ok(lists)
     }
 }
 
-pub(crate) fn without_comment(line: &str) -> &str {
+/// Returns the lines that are not empty, without comments and spaces at their ends. Each line has
+/// its number, from 1.
+pub(crate) fn entries(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().map(|line| without_comment(line).trim());
+    (1..).zip(lines).filter(|(_, line)| !line.is_empty())
+}
+
+fn without_comment(line: &str) -> &str {
     let is_start = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
     line.match_indices('#').find(|(at, _)| is_start(*at)).map_or(line, |(at, _)| &line[..at])
 }

@@ -1,7 +1,6 @@
 //! The sources of the limits and of the lists, and the tasks that load them again when they change.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -175,8 +174,6 @@ struct Reporter {
     failure: Mutex<Option<String>>,
     /// Is notified after the first attempt to read the set.
     is_read: Arc<Notify>,
-    /// The version in force.
-    version: AtomicU64,
     activity: Option<Arc<Activity>>,
 }
 
@@ -186,7 +183,6 @@ impl Reporter {
         let unread = gauge!("tidegate_server_limit_set_unread_seconds");
         match event {
             LimitsEvent::InForce { version, .. } => {
-                self.version.store(*version, Ordering::Relaxed);
                 unread.set(0.0);
                 gauge!("tidegate_server_limit_set_version").set(*version as f64);
                 *failure = None;
@@ -208,9 +204,8 @@ impl Reporter {
             }
         }
         if let Some(activity) = &self.activity {
-            let version = self.version.load(Ordering::Relaxed);
             let is_current = !matches!(event, LimitsEvent::Failed { .. });
-            activity.limit_set(FollowedSet { version, is_current });
+            activity.limit_set(FollowedSet { version: event.version(), is_current });
         }
         self.is_read.notify_one();
     }

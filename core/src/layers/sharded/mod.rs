@@ -67,7 +67,7 @@ impl<S> ShardedStore<S> {
 
 impl ShardedLayer {
     async fn decide_one(&self, inner: &impl Store, call: Call<'_>) -> Result<Decision, Error> {
-        self.decide_each(inner, &[call]).await.pop().unwrap_or_else(|| Err(Error::no_answer()))
+        Error::single(self.decide_each(inner, &[call]).await)
     }
 
     async fn decide_each(

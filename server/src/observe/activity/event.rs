@@ -51,6 +51,12 @@ impl Usage {
         verdict.blocked_for().is_zero().then_some(Self { used, limit })
     }
 
+    /// Returns `true` if the subject has used [`NEAR_PERCENT`] of the limit or more.
+    pub(super) fn is_near(self) -> bool {
+        // Each decision calls this function, so it does not divide.
+        u128::from(self.used) * 100 >= u128::from(self.limit.max(1)) * u128::from(NEAR_PERCENT)
+    }
+
     /// Returns the used percentage, rounded down.
     pub(super) fn percent(self) -> u64 {
         let percent = u128::from(self.used) * 100 / u128::from(self.limit.max(1));

@@ -217,7 +217,7 @@ impl Activity {
                 let blocked = verdict.and_then(Blocked::new);
                 self.refusals.count((limit, subject), refused, |refused| refused.blocked = blocked);
             }
-            if let Some(usage) = usage.filter(|usage| usage.percent() >= NEAR_PERCENT) {
+            if let Some(usage) = usage.filter(|usage| usage.is_near()) {
                 let at = SystemTime::now();
                 let near = || Near { limit: limit.to_name(), cut: self.cut(subject), usage, at };
                 self.near.count((limit, subject), near, |near| (near.usage, near.at) = (usage, at));
