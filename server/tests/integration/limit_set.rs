@@ -87,6 +87,20 @@ fn a_rate_limit_with_another_window_decides_as_a_policy() {
 }
 
 #[test]
+fn a_refund_reaches_the_state_of_the_override() {
+    let limits = CurrentLimits::default();
+    let scene = scene(&limits);
+    // The override has its own state, because it has another algorithm.
+    limits.replace("plan: sliding-log 4/1h for subject alice".parse().unwrap());
+    for _ in 0..3 {
+        assert!(!hit(&scene, "used", "alice").2);
+    }
+    scene.ask(&request("d", vec![refund(&[("used", "alice")], 2)]));
+    let status = scene.status_of("d", hits(&[("used", "alice")], 0));
+    assert_eq!(status.limit_remaining, 3);
+}
+
+#[test]
 fn slots_have_overrides_of_slots_only() {
     let limits = CurrentLimits::default();
     let scene = scene(&limits);

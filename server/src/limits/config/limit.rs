@@ -336,3 +336,29 @@ impl PolicyLimit {
         Ok(Self { refused: Some(refused), ..self })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::limits::config::{Config, ConfigFile, SameDomain};
+
+    #[test]
+    fn an_adjusted_limit_is_leased_if_and_only_if_the_limit_is() {
+        let text = "domain: d\ndescriptors:\n\
+            - {key: a, lease: true, policy: 'plan: fixed-window 100/1h'}\n\
+            - {key: b, policy: 'plan: fixed-window 100/1h'}\n\
+            - {key: c, lease: true, rate_limit: {name: plan, unit: hour, requests_per_unit: 100}}\n\
+            - {key: d, rate_limit: {name: plan, unit: hour, requests_per_unit: 100}}\n";
+        let file = ConfigFile { name: "a.yaml".into(), text: text.into() };
+        let config = Config::from_files(&[file], SameDomain::Refuse).unwrap();
+        let mut leased = vec![];
+        config.for_each_limit(&mut |limit| {
+            for policy in ["plan: fixed-window 900/1h", "plan: fixed-window 900/1d"] {
+                let adjusted = limit.adjusted(&policy.parse().unwrap()).unwrap();
+                assert_eq!(adjusted.is_leased(), limit.kind.is_leased(), "{policy}");
+                leased.push(adjusted.is_leased());
+            }
+        });
+        leased.sort_unstable();
+        assert_eq!(leased, [[false; 4], [true; 4]].concat());
+    }
+}
