@@ -7,7 +7,6 @@ mod held;
 mod policy_verdict;
 mod verdict;
 
-use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, slice};
 
@@ -51,7 +50,6 @@ struct More {
     degraded: Option<Degraded>,
     amounts: SmallVec<[u64; 2]>,
     details: Details,
-    policies: Option<Arc<[Option<Policy>]>>,
 }
 
 /// The part of a decision that only a settlement, a peek or a hold of slots has. The type is small
@@ -75,6 +73,8 @@ enum Rare {
     Fences(Box<[Option<u64>]>),
     /// The place of a call that waits for slots.
     Place(Place),
+    /// The policies that a limit set has applied, and the other details.
+    Adjusted(Box<[Option<Policy>]>, Details),
 }
 
 /// The place of a call in the queue for slots: see
@@ -203,8 +203,10 @@ impl Decision {
     /// Adds the policies that a [limit set](crate::LimitSet) has applied: see
     /// [`adjusted_policy`](Self::adjusted_policy).
     pub(crate) fn adjusted_by(self, policies: impl IntoIterator<Item = Option<Policy>>) -> Self {
+        let details = self.details().clone();
         let mut more = self.into_more();
-        more.policies = Some(policies.into_iter().collect());
+        let adjusted = Rare::Adjusted(policies.into_iter().collect(), details);
+        more.details = Details::Rare(Box::new(adjusted));
         Self(Repr::More(more))
     }
 
@@ -234,7 +236,21 @@ impl Decision {
     }
 
     fn details(&self) -> &Details {
-        self.more().map_or(&Details::NONE, |more| &more.details)
+        match self.adjusted() {
+            Some((_, details)) => details,
+            None => self.more().map_or(&Details::NONE, |more| &more.details),
+        }
+    }
+
+    /// Returns the policies that a limit set has applied, and the other details.
+    fn adjusted(&self) -> Option<(&[Option<Policy>], &Details)> {
+        match &self.more()?.details {
+            Details::Rare(rare) => match &**rare {
+                Rare::Adjusted(policies, details) => Some((policies, details)),
+                _ => None,
+            },
+            Details::Marked(_) => None,
+        }
     }
 
     fn rare(&self) -> Option<&Rare> {
@@ -320,7 +336,7 @@ impl Decision {
     }
 
     fn policies(&self) -> &[Option<Policy>] {
-        self.more().and_then(|more| more.policies.as_deref()).unwrap_or_default()
+        self.adjusted().map_or(&[], |(policies, _)| policies)
     }
 
     /// Returns the wait until the charges of the call are admitted, if nothing else is charged. The
@@ -546,8 +562,7 @@ impl fmt::Debug for Decision {
             all.field("reserved_wait", &more.reserved_wait)
                 .field("degraded", &more.degraded)
                 .field("amounts", &more.amounts)
-                .field("details", &more.details)
-                .field("policies", &more.policies);
+                .field("details", &more.details);
         }
         all.finish()
     }
