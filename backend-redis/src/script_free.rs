@@ -59,6 +59,9 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: &Call<'_>) -> Result<Decisi
     if call.charges.iter().any(|charge| charge.is_check_only) {
         return Err(unsupported("a check-only charge needs scripts".to_owned()));
     }
+    if call.charges.has_lists() {
+        return Err(unsupported("a list of alternatives needs scripts".to_owned()));
+    }
     if !matches!(normalized.operation, Operation::Acquire | Operation::Peek | Operation::Reset) {
         return Err(unsupported(format!("{:?} needs scripts", normalized.operation)));
     }

@@ -36,6 +36,7 @@ pub(crate) fn charge(charge: &Charge<'_>) -> String {
         let _ = write!(text, "tenant {}, ", bytes(charge.tenant));
     }
     let _ = write!(text, "subject {}, cost {}", bytes(charge.subject), charge.cost);
+    let text = if charge.list > 0 { format!("{text}, list {}", charge.list) } else { text };
     text + if charge.is_check_only { ", check only" } else { "" }
 }
 

@@ -12,13 +12,14 @@ use tidegate_core::{
 use crate::dispatch::request::SlotDecision;
 use crate::dispatch::wait_replicas::Replicas;
 use crate::inner::{Inner, no_answer};
-use crate::routing::slots::{SlotPart, split_by_slot};
+use crate::routing::slots::{SlotPart, slot_of, split_by_slot};
 
 /// Decides a call across slots. An acquire runs in its own task, so that it continues if the caller
 /// is cancelled. If an acquire ended between a charge and the undo of the charge, the charge would
 /// remain in its slot.
 pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
     check(call.operation)?;
+    check_lists(store, &call)?;
     if !call.operation.is_acquire() {
         return merge(store, call, send(store, call).await, None);
     }
@@ -41,6 +42,29 @@ pub(crate) fn check(operation: Operation) -> Result<(), Error> {
         "the states of this call are in several slots, which cannot charge a common amount \
          together; the charges must have one tenant, so that their states are in one slot",
     ))
+}
+
+/// Returns [`ErrorKind::Unsupported`] if the states of a list of alternatives are in several slots.
+fn check_lists(store: &Inner, call: &Call<'_>) -> Result<(), Error> {
+    if !call.operation.can_be_refused() {
+        return Ok(());
+    }
+    let mut slots: Vec<(u8, Charge<'_>)> = vec![];
+    for charge in call.charges.iter().filter(|charge| charge.list > 0) {
+        match slots.iter().find(|(list, _)| *list == charge.list) {
+            Some((_, first)) if slot_of(&store.keys, first) == slot_of(&store.keys, &charge) => {}
+            Some((_, first)) => {
+                let message = format!(
+                    "the alternatives `{}` and `{}` have their states in several slots; with one \
+                     tenant, their states are in one slot",
+                    first.policy, charge.policy
+                );
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+            None => slots.push((charge.list, charge)),
+        }
+    }
+    Ok(())
 }
 
 /// Peeks in all slots, and makes the charges if every slot would admit its part of the call. If the

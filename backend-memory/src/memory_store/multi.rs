@@ -72,7 +72,7 @@ impl<C: Clock> MemoryStore<C> {
         }
         let mut keys: Few<ChargeKey<'_>> = SmallVec::new();
         for charge in call.charges.iter() {
-            if charge.is_check_only {
+            if charge.is_check_only || charge.list > 0 {
                 return None;
             }
             let state_hash = charge.policy.state_hash();

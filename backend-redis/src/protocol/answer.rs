@@ -250,25 +250,29 @@ pub(super) fn decide(
     if replies.len() != normalized.charges.len() {
         return None;
     }
-    let mut booked = 0;
+    let mut booked: SmallVec<[u64; 4]> = SmallVec::new();
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
     let mut taken_at: SmallVec<[Timestamp; 4]> = SmallVec::new();
     for ((charge, cost), reply) in normalized.charges.iter().zip(replies) {
-        if !charge.policy.is_shadow() {
-            booked = booked.max(reply.numbers[2]);
-        }
         // The verdicts of a refund and similar operations have the numbers of a peek with a cost of
         // 0.
         let cost = if normalized.answers_as_a_peek() { 0 } else { *cost };
+        booked.push(reply.numbers[2]);
         verdicts.push(reply.verdict(charge, cost, now)?);
         taken_at.push(Timestamp::from_micros(reply.clock_of_the_state(charge, now)));
     }
-    let decision = Decision::new(normalized.each(&verdicts));
+    let decision = normalized.answer(&verdicts);
     let decision = with_unspent(decision, normalized, replies);
     let taken_at = normalized.each(&taken_at).collect();
     let is_booked =
         matches!(normalized.operation, Operation::Reserve { .. }) && decision.is_allowed();
-    let wait = Duration::from_micros(if is_booked { booked } else { 0 });
+    let booked = || {
+        let replies = normalized.each(&booked).zip(decision.verdicts());
+        let enforced = replies
+            .filter(|(_, verdict)| !verdict.is_shadow() && verdict.outcome() != Outcome::Skipped);
+        enforced.map(|(wait, _)| wait).max().unwrap_or(0)
+    };
+    let wait = Duration::from_micros(if is_booked { booked() } else { 0 });
     Some(ScriptReply { decision: decision.with_wait(wait), taken_at, is_repetition: false })
 }
 

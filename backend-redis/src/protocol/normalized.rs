@@ -54,6 +54,15 @@ impl<'a> NormalizedCall<'a> {
         self.charges.iter().any(|(charge, _)| charge.policy.stores_holds())
     }
 
+    /// Returns `true` if the operation decides the charge together with other charges of a [list of
+    /// alternatives](Charge::in_list).
+    pub(super) fn has_alternatives(&self, charge: &Charge<'_>) -> bool {
+        let is_in_list = |other: &&(Charge<'_>, u64)| other.0.list == charge.list;
+        charge.list > 0
+            && self.operation.can_be_refused()
+            && self.charges.iter().filter(is_in_list).nth(1).is_some()
+    }
+
     /// Returns `true` if the verdicts of the operation have the numbers of a peek with a cost of 0.
     pub(super) fn answers_as_a_peek(&self) -> bool {
         !self.operation.can_be_refused()
@@ -104,7 +113,8 @@ impl<'a> NormalizedCall<'a> {
     }
 
     pub(crate) fn answer(&self, verdicts: &[Verdict]) -> Decision {
-        Decision::new(self.each(verdicts))
+        let decision = Decision::new(self.each(verdicts));
+        if self.answers_as_a_peek() { decision } else { decision.with_lists_of(self.all) }
     }
 }
 

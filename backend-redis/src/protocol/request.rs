@@ -16,8 +16,8 @@ use super::bytes::{MAX_NUMBER, NUMBER, put};
 use super::key::Keys;
 use super::layout::{
     ACQUIRE, ACQUIRE_IN_TURN, ACQUIRE_UP_TO, BLOCK, BLOCK_AT_LEAST, CHARGE, CHECK_ONLY, EXTEND,
-    GRANT, HOLD, HOLD_REPEATED, ID, LEAVE, PEEK, REFUND, RESET, RESTARTS, SETTLE, SETTLE_SO_FAR,
-    SHADOW, UNDO,
+    GRANT, HOLD, HOLD_REPEATED, ID, LEAVE, LIST_UNIT, PEEK, REFUND, RESET, RESTARTS, SETTLE,
+    SETTLE_SO_FAR, SHADOW, UNDO,
 };
 use super::normalized::NormalizedCall;
 use super::numbers::{Edges, MAX_STRING_RECORDS, is_long, numbers};
@@ -459,6 +459,7 @@ impl<'a, 'k> Batch<'a, 'k> {
         self.arguments.extend_from_slice(&[op, count]);
         put(&mut self.arguments, argument);
         self.charges += normalized.charges.len();
+        let mut lists = Lists::default();
         for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(rules) {
             self.edges.add(rule, numbers);
             let number = self.number_of(self.names.key(charge));
@@ -469,7 +470,8 @@ impl<'a, 'k> Batch<'a, 'k> {
                 _ => penalty(charge),
             };
             self.arguments.extend_from_slice(&number.to_le_bytes());
-            self.arguments.extend_from_slice(&[rule as u8, flags(charge)]);
+            let list = lists.number_of(charge, &normalized);
+            self.arguments.extend_from_slice(&[rule as u8, flags(charge, list)]);
             put(&mut self.arguments, *cost);
             put(&mut self.arguments, penalty);
             numbers.iter().for_each(|&number| put(&mut self.arguments, number));
@@ -599,10 +601,31 @@ fn number_and_argument(operation: Operation) -> Result<(u8, u64), Error> {
     })
 }
 
-fn flags(charge: &Charge<'_>) -> u8 {
+/// The lists of alternatives of a call, in the order of their first charges. A call has at most 64
+/// charges, and each of its lists has at least two, so the numbers from 1 to 32 are sufficient.
+#[derive(Default)]
+struct Lists(SmallVec<[u8; 4]>);
+
+impl Lists {
+    /// Returns the number of the list of a charge. Returns 0 for a charge without alternatives.
+    fn number_of(&mut self, charge: &Charge<'_>, call: &NormalizedCall<'_>) -> u8 {
+        if !call.has_alternatives(charge) {
+            return 0;
+        }
+        let place = self.0.iter().position(|list| *list == charge.list);
+        let place = place.unwrap_or_else(|| {
+            self.0.push(charge.list);
+            self.0.len() - 1
+        });
+        u8::try_from(place + 1).unwrap_or(u8::MAX)
+    }
+}
+
+/// Returns the flags of a charge. `list` is the number of its list of alternatives, or 0.
+fn flags(charge: &Charge<'_>, list: u8) -> u8 {
     let shadow = if charge.policy.is_shadow() { SHADOW } else { 0 };
     let check_only = if charge.is_check_only { CHECK_ONLY } else { 0 };
-    shadow | check_only
+    shadow | check_only | list * LIST_UNIT
 }
 
 fn start_of(charge: &Charge<'_>) -> Start {

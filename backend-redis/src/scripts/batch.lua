@@ -172,16 +172,34 @@ end
 local keys, outcomes, firsts, seconds, thirds, fourths = {}, {}, {}, {}, {}, {}
 local costs, afters, expiries, plans, amounts, refunds = {}, {}, {}, {}, {}, {}
 
+-- For each list of alternatives of the current call, the place of the charge that pays, or `false`
+-- if no charge of the list is admitted. It is `nil` if the call has no list.
+local payers
+
+local function list_of(flags)
+  return (flags - flags % LIST_UNIT) / LIST_UNIT
+end
+
+-- Returns whether an allowed call makes the charge, with the evaluated outcomes.
+local function is_made(place, flags)
+  return outcomes[place] == ALLOWED and (flags < LIST_UNIT or payers[list_of(flags)] == place)
+end
+
 -- Evaluates all charges. If `amount` is given, it replaces the cost of every charge that is not
 -- check-only. If a charge has a foreign value, the function returns the place (from 1) of the first
 -- such charge in the call. Otherwise it returns 0, and whether the call is allowed.
 local function evaluate(op, count, max_wait, charges, amount)
   local allowed = true
+  payers = nil
   for place = 1, count do
     local k, rule, flags, cost, _, p1, p2, p3, p4 = parse_charge(charges, place)
     load_state(k)
     if kinds[k] == FOREIGN then return place end
-    local is_taken = flags < CHECK_ONLY
+    local is_taken, list = flags < CHECK_ONLY, nil
+    if flags >= LIST_UNIT then
+      list, payers = list_of(flags), payers or {}
+      is_taken = not payers[list]
+    end
     if is_taken and amount then cost = amount end
     costs[place] = cost
     local is_blocked = now < blocks[k]
@@ -192,8 +210,13 @@ local function evaluate(op, count, max_wait, charges, amount)
         max_wait, nil, p1, p2, p3, p4, KEYS[k], lists[k])
     if admits == nil then return place end
     keys[place], outcomes[place] = k, is_blocked and BLOCKED or admits and ALLOWED or DENIED
-    if outcomes[place] ~= ALLOWED and not is_shadow(flags) then allowed = false end
+    if list and not is_blocked then
+      payers[list] = payers[list] or admits and place
+    elseif outcomes[place] ~= ALLOWED and not is_shadow(flags) then
+      allowed = false
+    end
   end
+  for _, payer in pairs(payers or {}) do allowed = allowed and payer ~= false end
   return 0, allowed
 end
 
@@ -334,8 +357,8 @@ local function decide(op, count, argument, charges)
     local held_costs = {}
     for place = 1, count do
       local _, _, flags = parse_charge(charges, place)
-      local held_cost = flags < CHECK_ONLY and costs[place] or 0
-      held_costs[place] = pack('<I7', outcomes[place] == ALLOWED and held_cost or NOT_COUNTED)
+      local held_cost = flags % LIST_UNIT < CHECK_ONLY and costs[place] or 0
+      held_costs[place] = pack('<I7', is_made(place, flags) and held_cost or NOT_COUNTED)
     end
     held_and_spent = table.concat(held_costs) .. string.rep('\0', 7 * count)
   end

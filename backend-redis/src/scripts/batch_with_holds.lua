@@ -165,7 +165,7 @@ end
 for place = 1, request:byte(2) do
   local k, _, flags, cost = parse_charge(CALL_HEAD + 1, place)
   local foot, max = feet[k], max_open_holds(place)
-  if foot and max > 0 and flags < CHECK_ONLY and cost > 0 and foot.open >= max then
+  if foot and max > 0 and flags % LIST_UNIT < CHECK_ONLY and cost > 0 and foot.open >= max then
     return pack('<BBI4', TOO_MANY_HOLDS, place, foot.open)
   end
 end
@@ -266,7 +266,7 @@ end
 local life = parse('<I7', id, FINGERPRINT + 1)
 for place = 1, held_and_spent and count or 0 do
   local k, rule, flags, _, _, p1, p2, p3, p4 = parse_charge(charges, place)
-  local number, is_held = 0, outcomes[place] == ALLOWED and flags < CHECK_ONLY and costs[place] > 0
+  local number, is_held = 0, is_made(place, flags) and flags % LIST_UNIT < CHECK_ONLY and costs[place] > 0
   local max, counts_failures = max_open_holds(place)
   if is_held and max > 0 then
     local foot = foot_of(k)

@@ -42,6 +42,9 @@ shared! {
     // The flags of a charge.
     SHADOW = 1;
     CHECK_ONLY = 2;
+    // In the flags of a charge of a list of alternatives, the number of the list is multiplied by
+    // this number.
+    LIST_UNIT = 4;
 
     // This number is added to the factor of a block if a refusal during the block restarts it.
     RESTARTS = 128;

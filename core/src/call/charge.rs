@@ -34,6 +34,9 @@ pub struct Charge<'a> {
     /// Whether the charge is [check-only](Self::check_only): the policy must admit the charge, but
     /// the store does not make it.
     pub is_check_only: bool,
+    /// The number of the [list of alternatives](Self::in_list) to which the charge belongs, or 0 if
+    /// the charge is in no list.
+    pub list: u8,
 }
 
 impl<'a> Charge<'a> {
@@ -41,7 +44,8 @@ impl<'a> Charge<'a> {
     #[must_use]
     #[inline]
     pub fn new(policy: &'a Policy, subject: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self { policy, tenant: b"", subject: subject.as_ref(), cost: 1, is_check_only: false }
+        let subject = subject.as_ref();
+        Self { policy, tenant: b"", subject, cost: 1, is_check_only: false, list: 0 }
     }
 
     /// Sets the cost.
@@ -87,6 +91,53 @@ impl<'a> Charge<'a> {
     #[inline]
     pub fn check_only(self) -> Self {
         Self { is_check_only: true, ..self }
+    }
+
+    /// Adds the charge to the list of alternatives with this number. All charges of a call with the
+    /// same number, which is not 0, are one list. A call makes at most one charge of a list: the
+    /// first charge that its policy admits. That charge *pays*. If no policy of the list admits its
+    /// charge, the call is refused.
+    ///
+    /// The store decides the lists in the same atomic step as all other charges. The charges that
+    /// are in no list decide first. A policy of a list cannot refuse a call if another charge of
+    /// the list pays. The verdict on a charge that does not pay has the outcome
+    /// [`Outcome::Skipped`](crate::Outcome::Skipped).
+    ///
+    /// | the charges of a list | effect |
+    /// |---|---|
+    /// | one of them is admitted | It pays. The verdicts on the others are skipped. |
+    /// | all are denied | The call is refused. The verdict with the shortest wait is denied, and the verdicts on the others are skipped. So [`Decision::retry_after`](crate::Decision::retry_after) is the time at which the call would pass. |
+    /// | the subject of one of them is [blocked](crate::Outcome::Blocked) or [deny-listed](crate::Outcome::DenyListed) | The call is refused. |
+    ///
+    /// In a list, a policy must neither [block](Policy::block_for) nor be a
+    /// [shadow](Policy::shadow). Each charge of a list needs its own state, and all states of a
+    /// list must be in one slot of a Redis Cluster. Acquires, reservations, holds and peeks accept
+    /// lists. To refund or undo an acquire, name only the charge that paid.
+    ///
+    /// ```
+    /// use tidegate_core::{Call, Charge, Outcome, Policy};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let store = MemoryStore::new();
+    /// let own: Policy = "own: fixed-window 1/1m".parse()?;
+    /// let pool: Policy = "pool: fixed-window 10/1m".parse()?;
+    /// // Alice's own minute pays first, and then the pool.
+    /// let charges =
+    ///     [Charge::new(&own, "alice").in_list(1), Charge::new(&pool, "all").in_list(1)];
+    /// let mut paid = vec![];
+    /// for _ in 0..2 {
+    ///     let decision = store.decide_now(&Call::acquire(&charges))?;
+    ///     let outcomes = decision.verdicts().iter().map(|verdict| verdict.outcome());
+    ///     paid.extend(outcomes);
+    /// }
+    /// use Outcome::{Allowed, Skipped};
+    /// assert_eq!(paid, [Allowed, Skipped, Skipped, Allowed]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn in_list(self, list: u8) -> Self {
+        Self { list, ..self }
     }
 
     /// Returns `true` if the charge takes slots when a hold makes it: see
@@ -165,6 +216,9 @@ impl fmt::Debug for Charge<'_> {
             write!(f, ", tenant {:?}", ShownBytes(self.tenant))?;
         }
         write!(f, ", subject {:?}, cost {}", ShownBytes(self.subject), self.cost)?;
+        if self.list > 0 {
+            write!(f, ", list {}", self.list)?;
+        }
         f.write_str(if self.is_check_only { ", check-only)" } else { ")" })
     }
 }
@@ -192,6 +246,7 @@ pub struct ChargeBuf<'a> {
     pub(crate) subject: Subject<'a>,
     pub(crate) cost: u64,
     pub(crate) is_check_only: bool,
+    pub(crate) list: u8,
 }
 
 impl<'a> ChargeBuf<'a> {
@@ -204,6 +259,7 @@ impl<'a> ChargeBuf<'a> {
             subject: subject.into(),
             cost: 1,
             is_check_only: false,
+            list: 0,
         }
     }
 
@@ -230,6 +286,7 @@ impl<'a> ChargeBuf<'a> {
             subject: self.subject.as_bytes(),
             cost: self.cost,
             is_check_only: self.is_check_only,
+            list: self.list,
         }
     }
 
@@ -243,19 +300,21 @@ impl<'a> ChargeBuf<'a> {
             subject: self.subject.into_owned(),
             cost: self.cost,
             is_check_only: self.is_check_only,
+            list: self.list,
         }
     }
 }
 
 impl<'a> From<Charge<'a>> for ChargeBuf<'a> {
     fn from(charge: Charge<'a>) -> Self {
-        let Charge { policy, tenant, subject, cost, is_check_only } = charge;
+        let Charge { policy, tenant, subject, cost, is_check_only, list } = charge;
         Self {
             policy: Cow::Borrowed(policy),
             tenant: Cow::Borrowed(tenant),
             subject: subject.into(),
             cost,
             is_check_only,
+            list,
         }
     }
 }

@@ -91,6 +91,29 @@ impl<'a> Charges<'a> {
         }
     }
 
+    /// Returns `true` if a charge is in a [list of alternatives](Charge::in_list).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_lists(&self) -> bool {
+        match &self.0 {
+            Repr::List(List::Slice(charges)) => charges.iter().any(|charge| charge.list > 0),
+            Repr::PerPolicy { first, .. } => first.list > 0,
+            Repr::List(List::Buffers(charges)) => charges.iter().any(|charge| charge.list > 0),
+        }
+    }
+
+    /// Returns, for each list of alternatives, the indices of its charges in the order of the call.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = impl Iterator<Item = usize> + Clone> {
+        let charges = *self;
+        let is_first = move |(index, charge): &(usize, Charge<'_>)| {
+            charge.list > 0 && !charges.iter().take(*index).any(|other| other.list == charge.list)
+        };
+        charges.iter().enumerate().filter(is_first).map(move |(_, first)| {
+            let indices = 0..charges.len();
+            indices.filter(move |&index| charges.get(index).is_some_and(|it| it.list == first.list))
+        })
+    }
+
     pub(crate) fn any_policy(&self, matches: impl Fn(&Policy) -> bool) -> bool {
         match &self.0 {
             Repr::List(List::Slice(charges)) => charges.iter().any(|charge| matches(charge.policy)),

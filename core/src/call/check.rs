@@ -45,6 +45,9 @@ impl Call<'_> {
     /// * if the operation is an acquire, a charge beyond the limit, a refund, an undo or a
     ///   [`Operation::HoldUpTo`], and a charge has [slots](crate::Concurrent) with a cost above 0
     /// * if the operation is a settlement, and gives a cost above 0 for slots
+    /// * if a charge is in a [list](Charge::in_list), and the operation does not accept lists, the
+    ///   policy blocks or is a shadow, the charge is check-only, or another charge has the same
+    ///   state
     ///
     /// Returns [`ErrorKind::Unsupported`]:
     ///
@@ -53,6 +56,7 @@ impl Call<'_> {
     ///   has an id
     /// * if a request can be routed to any shard of a policy, and the operation is a reservation,
     ///   [`Operation::AcquireUpTo`] or an operation of a hold
+    /// * if a request can be routed to any shard of a policy, and the charge is in a list
     pub fn check(&self) -> Result<(), Error> {
         let charges = self.charges;
         if charges.is_empty() || charges.len() > MAX_CHARGES {
@@ -82,6 +86,9 @@ impl Call<'_> {
                 self.check_any_shard(charge.policy)?;
             }
             self.check_slots(&charge)?;
+            if charge.list > 0 {
+                self.check_in_list(&charge)?;
+            }
             if matches!(self.operation, Operation::Grant { .. }) {
                 check_grant(index, &charge)?;
             }
@@ -123,6 +130,33 @@ impl Call<'_> {
         };
         let (name, policy) = (self.operation.name(), charge.policy);
         Err(invalid(format!("the operation {name} is not possible on `{policy}`: {problem}")))
+    }
+
+    fn check_in_list(&self, charge: &Charge<'_>) -> Result<(), Error> {
+        use Operation::{AcquireUpTo, Charge, Grant, HoldInTurn, HoldUpTo, Leave, Refund, Undo};
+        let (policy, name) = (charge.policy, self.operation.name());
+        let problem = match self.operation {
+            Charge | Refund | Undo { .. } | Grant { .. } => {
+                format!("the operation {name} changes one charge, so name the one that pays")
+            }
+            AcquireUpTo { .. } | HoldUpTo { .. } | HoldInTurn { .. } | Leave { .. } => {
+                format!("the operation {name} accepts no alternatives")
+            }
+            _ if policy.blocks() => "a policy that blocks cannot be an alternative".to_owned(),
+            _ if policy.is_shadow() => "a shadow cannot be an alternative".to_owned(),
+            _ if charge.is_check_only => {
+                "a check-only charge cannot be an alternative, because it pays nothing".to_owned()
+            }
+            _ if policy.can_use_any_shard() => {
+                let message = format!(
+                    "`{policy}` is in a list of alternatives, and its requests can be routed to any \
+                     shard; with `by-subject` or `whole` it can be an alternative"
+                );
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+            _ => return Ok(()),
+        };
+        Err(invalid(format!("`{policy}` is in a list of alternatives: {problem}")))
     }
 
     fn check_costs(&self) -> Result<(), Error> {
@@ -181,6 +215,12 @@ impl Call<'_> {
             } else if other.is_check_only != charge.is_check_only {
                 format!(
                     "of two charges to one state of `{}`, one is check-only; either both or none may be",
+                    charge.policy
+                )
+            } else if other.list > 0 || charge.list > 0 {
+                format!(
+                    "two charges have the same state of `{}`, and one of them is in a list of \
+                     alternatives; each charge of a list needs its own state",
                     charge.policy
                 )
             } else if self.operation.is_of_hold()

@@ -20,7 +20,7 @@ pub use policy_verdict::PolicyVerdict;
 pub(crate) use verdict::reaches;
 pub use verdict::{Outcome, Verdict};
 
-use crate::call::MAX_CHARGES;
+use crate::call::{Charges, MAX_CHARGES};
 use crate::policy::Policy;
 use crate::time::Wait;
 
@@ -200,6 +200,33 @@ impl Decision {
         Self(Repr::More(more))
     }
 
+    /// Skips the verdicts on the charges of each [list of alternatives](crate::Charge::in_list) that
+    /// neither pay nor refuse the call. Each verdict must have the outcome of its own policy.
+    #[doc(hidden)]
+    pub fn with_lists_of(mut self, charges: Charges<'_>) -> Self {
+        if !charges.has_lists() {
+            return self;
+        }
+        let verdicts = self.verdicts_mut();
+        for list in charges.lists() {
+            let outcome_at = |index: usize| verdicts.get(index).map(Verdict::outcome);
+            let payer = list.clone().find(|&index| outcome_at(index) == Some(Outcome::Allowed));
+            // If no charge pays, the call waits for the charge with the shortest wait.
+            let wait_at = |&index: &usize| verdicts.get(index).map(|verdict| verdict.retry);
+            let kept = payer.or_else(|| list.clone().min_by_key(wait_at));
+            for index in list.filter(|&index| Some(index) != kept) {
+                if let Some(verdict) = verdicts.get_mut(index) {
+                    *verdict = match verdict.outcome() {
+                        Outcome::Blocked => verdict.waiting_for_block(),
+                        Outcome::DenyListed => *verdict,
+                        _ => verdict.skipped(),
+                    };
+                }
+            }
+        }
+        self
+    }
+
     /// Adds the policies that a [limit set](crate::LimitSet) has applied: see
     /// [`adjusted_policy`](Self::adjusted_policy).
     pub(crate) fn adjusted_by(self, policies: impl IntoIterator<Item = Option<Policy>>) -> Self {
@@ -347,7 +374,9 @@ impl Decision {
     /// decision [failed closed](DegradedAnswer::FailedClosed), the wait is only a hint.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        let enforced = self.verdicts().iter().filter(|verdict| !verdict.is_shadow());
+        let is_enforced =
+            |verdict: &&Verdict| !verdict.is_shadow() && verdict.outcome() != Outcome::Skipped;
+        let enforced = self.verdicts().iter().filter(is_enforced);
         let waits = enforced.map(|verdict| verdict.retry);
         let known = waits.clone().filter(|wait| !wait.is_unknown()).max();
         let known = known.unwrap_or(Wait::ZERO);

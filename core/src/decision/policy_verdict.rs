@@ -149,7 +149,12 @@ impl<'a> PolicyVerdict<'a> {
         let full = self.reset_after().max(self.blocked_for());
         // A denied cost is above the remaining amount, and is admitted after `retry_after`. So the
         // policy then admits more than now.
-        let retry = self.retry_after().filter(|_| self.outcome() == Outcome::Denied);
+        let is_denied = |wait: &Duration| match self.outcome() {
+            Outcome::Denied => true,
+            Outcome::Skipped => !wait.is_zero(),
+            _ => false,
+        };
+        let retry = self.retry_after().filter(is_denied);
         let bound = retry.map_or(full, |retry| retry.min(full));
         if !self.blocked_for().is_zero() {
             return bound;

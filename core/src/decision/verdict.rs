@@ -54,6 +54,7 @@ impl Flags {
     const ALLOW_LISTED: u64 = 32;
     const DENY_LISTED: u64 = 64;
     const WARNS: u64 = 128;
+    const SKIPPED: u64 = 1 << 24;
     /// The level of the block follows these bits, and then the percentage from which the policy
     /// warns, or 0.
     const LEVEL_SHIFT: u32 = 8;
@@ -67,6 +68,7 @@ impl Flags {
             Outcome::Blocked => Self::BLOCKED,
             Outcome::TooLarge => Self::DENIED | Self::TOO_LARGE,
             Outcome::DenyListed => Self::DENIED | Self::DENY_LISTED,
+            Outcome::Skipped => Self::SKIPPED,
         })
     }
 
@@ -113,6 +115,7 @@ impl Flags {
                 Outcome::DenyListed
             }
             (_, true) => Outcome::Denied,
+            _ if self.has(Self::SKIPPED) => Outcome::Skipped,
             _ => Outcome::Allowed,
         }
     }
@@ -142,6 +145,10 @@ pub enum Outcome {
     TooLarge,
     /// An entry of a [list](crate::Lists) denies the subject, regardless of its usage.
     DenyListed,
+    /// The charge is not made, and does not refuse the call, because it is in a [list of
+    /// alternatives](crate::Charge::in_list): another charge of the list pays, or has a shorter
+    /// wait.
+    Skipped,
 }
 
 impl Outcome {
@@ -154,6 +161,7 @@ impl Outcome {
             Self::Blocked => "blocked",
             Self::TooLarge => "too-large",
             Self::DenyListed => "deny-listed",
+            Self::Skipped => "skipped",
         }
     }
 }
@@ -233,6 +241,21 @@ impl Verdict {
     pub(crate) fn with_settings_of(self, policy: &Policy) -> Self {
         let flags = self.flags.with(Flags::SHADOW, policy.is_shadow());
         Self { flags: flags.with_percent(policy.warn_in_verdicts()), ..self }
+    }
+
+    /// Returns the verdict on a charge of a list of alternatives that does not pay. The wait of the
+    /// charge stays.
+    pub(super) fn skipped(self) -> Self {
+        let flags = Flags::new(Outcome::Skipped)
+            .with(Flags::BLOCK, self.has_block())
+            .with_warning_of(self.flags)
+            .with_level(self.block_level());
+        Self { flags, ..self }
+    }
+
+    /// Returns the verdict on a charge whose policy waits only for the end of the subject's block.
+    pub(super) fn waiting_for_block(self) -> Self {
+        Self { retry: Wait::from_micros(self.blocked_micros()), ..self }
     }
 
     /// Computes the warning now, so that a later change of the limit does not change it.
@@ -438,7 +461,7 @@ impl Verdict {
     /// charged or refunded.
     pub(crate) fn valid_for(&self) -> u64 {
         match self.outcome() {
-            Outcome::Allowed => u64::MAX,
+            Outcome::Allowed | Outcome::Skipped => u64::MAX,
             Outcome::Denied => self.retry.as_micros().unwrap_or(u64::MAX),
             Outcome::Blocked => self.blocked_micros(),
             Outcome::TooLarge | Outcome::DenyListed => u64::MAX,

@@ -24,7 +24,10 @@ pub(super) fn acquire(
     }
     let evaluated = evaluate_all(charges, now, waits, records);
     let all = || charges.iter().zip(&evaluated).enumerate();
-    let enforced = || all().filter(|(_, (charge, _))| !charge.policy.is_shadow());
+    let is_enforced = |charge: &Charge<'_>, evaluated: &Evaluated| {
+        !charge.policy.is_shadow() && !evaluated.is_skipped
+    };
+    let enforced = || all().filter(|(_, (charge, evaluated))| is_enforced(charge, evaluated));
     let is_allowed = enforced().all(|(_, (_, evaluated))| evaluated.admits());
 
     // Several charges can belong to one state. Only the first of these charges writes the state,
@@ -38,7 +41,7 @@ pub(super) fn acquire(
     for (index, (charge, evaluated)) in all().filter(|(index, _)| written.contains(index)) {
         records.update(index, |record| evaluated.write(&charge, record, now));
     }
-    let decision = report(charges, now, &evaluated, records);
+    let decision = report(charges, now, &evaluated, records).with_lists_of(charges);
     let wait = enforced().map(|(_, (_, evaluated))| evaluated.wait).max().unwrap_or(Wait::ZERO);
     Ok(if is_allowed { with_wait(decision, wait) } else { decision })
 }
@@ -73,11 +76,11 @@ impl Evaluated {
     /// subject. `is_allowed` says whether the decision allows the whole call.
     fn is_written(&self, charge: &Charge<'_>, is_allowed: bool) -> bool {
         match self.outcome {
-            _ if self.cost == 0 => false,
+            _ if self.cost == 0 || self.is_skipped => false,
             Outcome::Allowed => is_allowed && !charge.is_check_only,
             Outcome::Denied => self.is_offense,
             Outcome::Blocked => charge.policy.restarts_block() && !self.is_above_limit,
-            Outcome::TooLarge | Outcome::DenyListed => false,
+            Outcome::TooLarge | Outcome::DenyListed | Outcome::Skipped => false,
         }
     }
 

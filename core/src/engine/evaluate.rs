@@ -21,6 +21,8 @@ pub(super) struct Evaluated {
     /// limit is not an offense, and neither is a denial that only open attempts cause: see
     /// [`Policy::count_failures`](crate::Policy::count_failures).
     pub(super) is_offense: bool,
+    /// Whether another charge of the same list of alternatives pays.
+    pub(super) is_skipped: bool,
 }
 
 impl Evaluated {
@@ -90,7 +92,7 @@ pub(super) fn evaluate(
         let state = state.as_deref();
         !holds.is_some_and(|holds| holds.excuses_denial(state, rule, cost, now))
     };
-    Evaluated { first, cost, wait, outcome, is_above_limit, is_offense }
+    Evaluated { first, cost, wait, outcome, is_above_limit, is_offense, is_skipped: false }
 }
 
 /// Evaluates all charges of a call. If several charges belong to one state, the state admits all of
@@ -110,5 +112,23 @@ pub(super) fn evaluate_all(
         }
         evaluate(&charge, first, cost, records.get(index), now, waits)
     };
-    charges.iter().enumerate().map(evaluate).collect()
+    let mut evaluated: PerCharge<Evaluated> = charges.iter().enumerate().map(evaluate).collect();
+    if charges.has_lists() {
+        skip_alternatives(charges, &mut evaluated);
+    }
+    evaluated
+}
+
+/// Skips all charges of each list of alternatives except the charge that pays. If no charge pays,
+/// or if a subject is blocked, the list refuses the call.
+fn skip_alternatives(charges: Charges<'_>, evaluated: &mut [Evaluated]) {
+    for list in charges.lists() {
+        let admits = |&index: &usize| evaluated.get(index).is_some_and(Evaluated::admits);
+        let Some(payer) = list.clone().find(admits) else { continue };
+        for index in list.filter(|&index| index != payer) {
+            if let Some(evaluated) = evaluated.get_mut(index) {
+                evaluated.is_skipped = evaluated.outcome != Outcome::Blocked;
+            }
+        }
+    }
 }

@@ -356,13 +356,17 @@ impl Record {
 
     /// Returns the time at which the state recovers under the policy that wrote it. From this time,
     /// [`state_under`](Self::state_under) ignores the state. Returns `None` if `policy` itself
-    /// computes its waits exactly: it has written the state, or it is a quota.
+    /// computes its waits exactly: it has written the state, or it is a quota. Also returns `None`
+    /// if the state of a bucket that is refilled by intervals recovers after 2^53 microseconds (in
+    /// the year 2255), because a store on Redis cannot keep such a time.
     pub(super) fn ends_at(&self, policy: &Policy, now: u64) -> Option<u64> {
         if self.is_of(policy) || policy.is_quota() {
             return None;
         }
         let state = self.state_after_lapses(now)?;
-        Some(self.policy.rule().recovers_at(&state))
+        let rule = self.policy.rule();
+        let end = rule.recovers_at(&state);
+        (end < 2 * MAX_EXACT || !matches!(rule, Rule::IntervalBucket(_))).then_some(end)
     }
 
     pub(super) fn take(&mut self, charge: &Charge<'_>, cost: u64, now: u64) {

@@ -10,7 +10,7 @@ use crate::policy::Policy;
 
 pub(super) fn peek(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
     let evaluated = evaluate_all(charges, now, Waits::COUNTING, records);
-    let decision = report(charges, now, &evaluated, records);
+    let decision = report(charges, now, &evaluated, records).with_lists_of(charges);
     if !charges.any_policy(Policy::stores_holds) {
         return decision;
     }

@@ -84,7 +84,53 @@ impl<'a, S: Store> MultiRequest<'a, S> {
 
     /// Adds a charge to one more policy: see [`Limiter::by`].
     pub fn by(mut self, policy: impl Into<PolicyRef<'a>>, subject: impl Into<Subject<'a>>) -> Self {
-        let policy = match policy.into() {
+        let policy = self.find(policy.into());
+        self.charges.extend(policy.map(|policy| ChargeBuf::new(policy, subject)));
+        self
+    }
+
+    /// Adds an alternative to the charge that was added last. The request makes only one of these
+    /// charges: the first one that its policy admits. All of them are one [list of
+    /// alternatives](crate::Charge::in_list).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use tidegate_core::{Limiter, Outcome};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let limiter = Limiter::new(
+    ///     MemoryStore::new(),
+    ///     ["own: fixed-window 1/1m".parse()?, "pool: fixed-window 10/1m".parse()?],
+    /// )?;
+    /// let request = limiter.by("own", "alice").or("pool", "all");
+    /// for payer in ["own", "pool"] {
+    ///     let decision = request.acquire().await?;
+    ///     assert!(decision.is_allowed());
+    ///     let mut verdicts = request.verdicts(&decision);
+    ///     let paid = verdicts.find(|verdict| verdict.outcome() == Outcome::Allowed);
+    ///     assert_eq!(paid.map(|verdict| verdict.name()), Some(payer));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn or(mut self, policy: impl Into<PolicyRef<'a>>, subject: impl Into<Subject<'a>>) -> Self {
+        let lists = self.charges.iter().map(|charge| charge.list).max().unwrap_or(0);
+        let Some(last) = self.charges.last_mut() else { return self.by(policy, subject) };
+        if last.list == 0 {
+            // A call has at most 64 charges, so a higher number is in no valid call.
+            last.list = lists.saturating_add(1);
+        }
+        let list = last.list;
+        let policy = self.find(policy.into());
+        let alternative =
+            policy.map(|policy| ChargeBuf { list, ..ChargeBuf::new(policy, subject) });
+        self.charges.extend(alternative);
+        self
+    }
+
+    fn find(&mut self, policy: PolicyRef<'a>) -> Option<&'a Policy> {
+        match policy {
             PolicyRef::Policy(policy) => Some(policy),
             PolicyRef::Name(name) => {
                 let known = self.limiter.find_policy(name);
@@ -93,9 +139,7 @@ impl<'a, S: Store> MultiRequest<'a, S> {
                 }
                 known
             }
-        };
-        self.charges.extend(policy.map(|policy| ChargeBuf::new(policy, subject)));
-        self
+        }
     }
 
     /// Sets the cost of the charge that was added last. The default is 1.

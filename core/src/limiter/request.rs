@@ -94,6 +94,7 @@ impl<S> Limiter<S> {
     #[inline(always)]
     fn charges<'a>(&'a self, tenant: &'a [u8], subject: &'a [u8], cost: u64) -> Charges<'a> {
         let Shared { first: policy, others, .. } = &*self.shared;
-        Charges::per_policy(Charge { policy, tenant, subject, cost, is_check_only: false }, others)
+        let charge = Charge { policy, tenant, subject, cost, is_check_only: false, list: 0 };
+        Charges::per_policy(charge, others)
     }
 }

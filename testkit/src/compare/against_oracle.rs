@@ -1,7 +1,7 @@
 //! Executes a scenario on a store, and compares every answer with the oracle.
 
 use tidegate_core::{
-    Call, CallId, Decision, Error, ErrorKind, ManualClock, Operation, Policy, Store,
+    Call, CallId, Charge, Decision, Error, ErrorKind, ManualClock, Operation, Policy, Store,
 };
 
 use crate::call_log::CallLog;
@@ -9,16 +9,21 @@ use crate::generate::{ClockKind, HoldScenario, Places, Scenario, Step, Trace};
 use crate::oracle::Oracle;
 
 /// Returns `true` if the answer is an error that is allowed because the charges of the call belong
-/// to different slots of a cluster. A store on a cluster cannot execute an "acquire up to" or a
-/// call with an id atomically in several slots. It refuses such a call and charges nothing.
+/// to different slots of a cluster. A store on a cluster cannot execute an "acquire up to", a list
+/// of alternatives or a call with an id atomically in several slots. It refuses such a call and
+/// charges nothing.
 pub(crate) fn is_unsupported_over_slots(call: &Call<'_>, answer: &Result<Decision, Error>) -> bool {
     let needs_one_slot =
         call.id.is_some() || matches!(call.operation, Operation::AcquireUpTo { .. });
-    let mut slots = call.charges.iter().map(|charge| charge.slot_key());
-    let first = slots.next();
-    needs_one_slot
-        && answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unsupported)
-        && slots.any(|slot| Some(slot) != first)
+    let has_one_slot = |charges: Vec<Charge<'_>>| {
+        charges.windows(2).all(|pair| pair[0].slot_key() == pair[1].slot_key())
+    };
+    let of_list = |list: u8| call.charges.iter().filter(move |charge| charge.list == list);
+    let is_over_slots = match needs_one_slot {
+        true => !has_one_slot(call.charges.iter().collect()),
+        false => (1..=u8::MAX).any(|list| !has_one_slot(of_list(list).collect())),
+    };
+    is_over_slots && answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unsupported)
 }
 
 /// Returns `true` if a store that remembers no calls has refused a grant.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::{Charge, Decision, Error, Operation, Policy, Timestamp};
 
+use super::traces::join;
 use crate::show;
 
 /// Policies, and a trace of calls that charge these policies for one subject of one tenant.
@@ -45,6 +46,9 @@ pub(crate) struct HoldStep {
     pub(crate) costs: Vec<Option<u64>>,
     /// Whether the last charge of the call is check-only.
     pub(crate) checks_last: bool,
+    /// Whether the charges that can be alternatives are one list, except the first charge if there
+    /// are more than two.
+    pub(crate) has_list: bool,
     /// Whether a call that settles or extends a hold has the same charges as the hold, at the costs
     /// `costs`. If it is `false`, the call charges each policy that has a cost in `costs`.
     pub(crate) fits: bool,
@@ -52,11 +56,11 @@ pub(crate) struct HoldStep {
 
 impl fmt::Debug for HoldStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { passes, does, id, ttl, costs, checks_last, fits } = self;
+        let Self { passes, does, id, ttl, costs, checks_last, has_list, fits } = self;
         write!(
             f,
             "HoldStep(passes {passes}, {does:?} {costs:?}, id {id}, ttl {ttl}, \
-             checks_last {checks_last}, fits {fits})"
+             checks_last {checks_last}, has_list {has_list}, fits {fits})"
         )
     }
 }
@@ -125,6 +129,7 @@ pub fn slots_scenario(
         ttl,
         costs,
         checks_last: false,
+        has_list: false,
         fits: true,
     });
     (policies, prop::collection::vec(step, 1..=steps)).prop_map(|(policies, steps)| HoldScenario {
@@ -157,15 +162,16 @@ fn step() -> impl Strategy<Value = HoldStep> {
     ];
     let ttl = prop_oneof![6 => 5..60_u64, 1 => Just(1), 1 => Just(1 << 51)];
     let costs = prop::collection::vec(cost, 3);
-    let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.9));
+    let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.2), prop::bool::weighted(0.9));
     (passes, does, 0..3_u8, ttl, costs, flags).prop_map(
-        |(passes, does, id, ttl, costs, (checks_last, fits))| HoldStep {
+        |(passes, does, id, ttl, costs, (checks_last, has_list, fits))| HoldStep {
             passes,
             does,
             id,
             ttl,
             costs,
             checks_last,
+            has_list,
             fits,
         },
     )
@@ -293,6 +299,18 @@ impl HoldScenario {
         }
         if let Some(last) = charges.last_mut().filter(|_| step.checks_last) {
             *last = last.check_only();
+        }
+        let accepts_lists = matches!(
+            step.does,
+            HoldDoes::Hold
+                | HoldDoes::Settle
+                | HoldDoes::SettleSoFar
+                | HoldDoes::Extend
+                | HoldDoes::Acquire
+                | HoldDoes::Peek
+        );
+        if step.has_list && accepts_lists {
+            join(&mut charges);
         }
         charges
     }

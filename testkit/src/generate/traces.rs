@@ -56,7 +56,7 @@ impl fmt::Debug for Scenario {
 impl Scenario {
     /// Formats a step, with the indices of its policies and subjects in the lists of the scenario.
     fn show(&self, step: &Step) -> String {
-        let Step { passes, does, charges, checks_last } = step;
+        let Step { passes, does, charges, checks_last, has_list } = step;
         let charges = charges.iter().map(|(policy, subject, cost)| {
             let (policies, subjects) = (self.policies.len(), self.subjects.len());
             // `Index::index` panics if its argument is 0.
@@ -65,7 +65,8 @@ impl Scenario {
         });
         let charges = charges.collect::<Vec<_>>().join(" ");
         let checks_last = if *checks_last { ", the last is check-only" } else { "" };
-        format!("{passes:?}, {does:?} {charges}{checks_last}")
+        let has_list = if *has_list { ", with a list" } else { "" };
+        format!("{passes:?}, {does:?} {charges}{checks_last}{has_list}")
     }
 }
 
@@ -80,12 +81,16 @@ pub struct Step {
     pub charges: Vec<(prop::sample::Index, prop::sample::Index, Cost)>,
     /// Whether the last charge of the call is check-only.
     pub checks_last: bool,
+    /// Whether the charges that can be alternatives are one list, except the first charge if there
+    /// are more than two.
+    pub has_list: bool,
 }
 
 impl fmt::Debug for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { passes, does, charges, checks_last } = self;
-        write!(f, "Step({passes:?}, {does:?} {charges:?}, checks_last {checks_last})")
+        let Self { passes, does, charges, checks_last, has_list } = self;
+        write!(f, "Step({passes:?}, {does:?} {charges:?}, checks_last {checks_last}, ")?;
+        write!(f, "has_list {has_list})")
     }
 }
 
@@ -183,9 +188,15 @@ pub fn scenario(
 fn step(clock: ClockKind, max_charges: usize) -> impl Strategy<Value = Step> {
     let charge = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), cost());
     let charges = prop::collection::vec(charge, 1..=max_charges);
-    let checks_last = prop::bool::weighted(0.1);
-    (passes(clock), does(), charges, checks_last).prop_map(
-        |(passes, does, charges, checks_last)| Step { passes, does, charges, checks_last },
+    let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.2));
+    (passes(clock), does(), charges, flags).prop_map(
+        |(passes, does, charges, (checks_last, has_list))| Step {
+            passes,
+            does,
+            charges,
+            checks_last,
+            has_list,
+        },
     )
 }
 
@@ -267,6 +278,23 @@ pub struct Trace<'s> {
     grants: usize,
 }
 
+/// Makes one list of the charges that can be alternatives, except the first charge if there are more
+/// than two.
+pub(super) fn join(charges: &mut [Charge<'_>]) {
+    let can_join = |charge: &Charge<'_>| {
+        let same = charges.iter().filter(|other| other.shares_state_with(charge));
+        !charge.is_check_only
+            && !charge.policy.is_shadow()
+            && charge.policy.block().is_none()
+            && same.count() == 1
+    };
+    let can_join: Vec<bool> = charges.iter().map(can_join).collect();
+    let plain = usize::from(charges.len() > 2);
+    for (charge, _) in charges.iter_mut().zip(can_join).skip(plain).filter(|(_, can)| *can) {
+        *charge = charge.in_list(1);
+    }
+}
+
 /// The ids of grants: each byte is an id.
 static IDS: [u8; 256] = {
     let (mut ids, mut byte) = ([0; 256], 0);
@@ -336,6 +364,9 @@ impl<'s> Trace<'s> {
         let operation = self.operation(step, &mut charges);
         if matches!(operation, Operation::Acquire | Operation::Reserve { .. }) {
             self.takes.push((self.now, charges.clone()));
+        }
+        if step.has_list && operation.can_be_refused() && operation.min_amount().is_none() {
+            join(&mut charges);
         }
         (operation, charges)
     }

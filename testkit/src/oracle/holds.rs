@@ -17,7 +17,7 @@ pub(super) type HoldKey = (Vec<u8>, Vec<u8>);
 
 /// A charge without its cost: the policy, the tenant, the subject, and whether the charge is
 /// check-only.
-type HeldCharge = (String, Vec<u8>, Vec<u8>, bool);
+type HeldCharge = (String, Vec<u8>, Vec<u8>, bool, u8);
 
 /// A hold that has not expired.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ pub(super) fn key_of(call: &Call<'_>) -> Option<HoldKey> {
 fn held_charges(charges: &[Charge<'_>]) -> Vec<HeldCharge> {
     let held_charge = |charge: &Charge<'_>| {
         let (tenant, subject) = (charge.tenant.to_vec(), charge.subject.to_vec());
-        (charge.policy.to_string(), tenant, subject, charge.is_check_only)
+        (charge.policy.to_string(), tenant, subject, charge.is_check_only, charge.list)
     };
     charges.iter().map(held_charge).collect()
 }
@@ -66,13 +66,13 @@ fn held_charges(charges: &[Charge<'_>]) -> Vec<HeldCharge> {
 /// slots can have changed.
 fn is_of(held: &[HeldCharge], charges: &[Charge<'_>]) -> bool {
     let is_same = |((held, charge), other): ((&HeldCharge, &Charge<'_>), &HeldCharge)| {
-        let (text, tenant, subject, is_check_only) = held;
+        let (text, tenant, subject, is_check_only, list) = held;
         let is_same_key = || {
             let Ok(policy) = text.parse::<Policy>() else { return false };
             let held = Charge::new(&policy, subject).tenant(tenant);
             ledger::is_slots(&policy)
                 && ledger::key_of(&held) == ledger::key_of(charge)
-                && *is_check_only == charge.is_check_only
+                && (*is_check_only, *list) == (charge.is_check_only, charge.list)
         };
         held == other || is_same_key()
     };
@@ -330,7 +330,7 @@ impl Hold {
 
     /// Returns the place of the charge that the state of `key` records.
     fn place_on(&self, key: &Key) -> Option<usize> {
-        (self.charges.iter().enumerate()).position(|(place, (policy, tenant, subject, _))| {
+        (self.charges.iter().enumerate()).position(|(place, (policy, tenant, subject, ..))| {
             let Ok(policy) = policy.parse::<Policy>() else { return false };
             let charge = Charge::new(&policy, subject).tenant(tenant);
             let is_held = self.held[place].is_some_and(|held| held > 0) && !self.is_gone(place);
@@ -347,7 +347,7 @@ impl Hold {
     /// record the hold, or if the hold has lapsed.
     pub(super) fn unspent_of(&self, key: &Key) -> u64 {
         let mut unspent = 0;
-        for (place, (policy, tenant, subject, _)) in self.charges.iter().enumerate() {
+        for (place, (policy, tenant, subject, ..)) in self.charges.iter().enumerate() {
             let Ok(policy) = policy.parse::<Policy>() else { continue };
             let charge = Charge::new(&policy, subject).tenant(tenant);
             let is_open =
@@ -364,7 +364,7 @@ impl Hold {
     }
 
     pub(super) fn reset(&mut self, call: &Call<'_>) {
-        for ((policy, tenant, subject, _), reset) in self.charges.iter().zip(&mut self.reset) {
+        for ((policy, tenant, subject, ..), reset) in self.charges.iter().zip(&mut self.reset) {
             let Ok(policy) = policy.parse::<Policy>() else { continue };
             let key = ledger::key_of(&Charge::new(&policy, subject).tenant(tenant));
             *reset |= call.charges.iter().any(|charge| ledger::key_of(&charge) == key);
@@ -375,7 +375,7 @@ impl Hold {
     /// `change` to refund the unspent part. `change` returns the refunded amount.
     pub(super) fn lapse(&mut self, mut change: impl FnMut(&Charge<'_>, Change) -> u64) {
         let refund = |(place, charge): (usize, &HeldCharge)| {
-            let (policy, tenant, subject, _) = charge;
+            let (policy, tenant, subject, ..) = charge;
             let policy: Policy = policy.parse().ok()?;
             let lapses = policy.stores_holds() && !self.is_gone(place);
             let held = self.held[place].filter(|_| lapses && self.lapsed[place].is_none())?;

@@ -186,6 +186,10 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
             mistakes.push(ErrorKind::InvalidCall);
         }
     }
+    if charges.iter().any(|charge| charge.list > 0 && is_wrong_in_list(operation, charges, charge))
+    {
+        mistakes.push(ErrorKind::InvalidCall);
+    }
     if operation.is_of_hold() {
         let keys: BTreeSet<Key> = charges.iter().map(key_of).collect();
         if keys.len() < charges.len() || charges.iter().any(|charge| charge.cost > 1 << 52) {
@@ -234,6 +238,29 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
         mistakes.push(ErrorKind::Unsupported);
     }
     mistakes
+}
+
+/// Returns `true` if this charge of a list of alternatives makes the call invalid.
+fn is_wrong_in_list(operation: Operation, charges: &[Charge<'_>], charge: &Charge<'_>) -> bool {
+    let accepts_lists = matches!(
+        operation,
+        Operation::Acquire
+            | Operation::Peek
+            | Operation::Reserve { .. }
+            | Operation::Hold
+            | Operation::Settle
+            | Operation::SettleSoFar
+            | Operation::Extend
+            | Operation::Reset
+            | Operation::Block { .. }
+            | Operation::BlockAtLeast { .. }
+    );
+    let same = charges.iter().filter(|other| key_of(other) == key_of(charge));
+    !accepts_lists
+        || charge.is_check_only
+        || charge.policy.is_shadow()
+        || charge.policy.block().is_some()
+        || same.count() > 1
 }
 
 /// Returns `true` if a hold with this charge takes slots.
@@ -323,10 +350,17 @@ fn acquire(
     let before = ledger.clone();
     let opinions: Vec<Opinion> =
         charges.iter().map(|charge| opinion(&before, charges, charge, max_wait, now)).collect();
-    let enforced =
-        || charges.iter().zip(&opinions).filter(|(charge, _)| !charge.policy.is_shadow());
-    let allowed = enforced().all(|(_, opinion)| opinion.outcome == Outcome::Allowed);
-    for (charge, opinion) in charges.iter().zip(&opinions) {
+    let is_spare: Vec<bool> =
+        (0..charges.len()).map(|place| is_spare(charges, &opinions, place)).collect();
+    let enforced = || {
+        let all = charges.iter().zip(&opinions).zip(&is_spare);
+        all.filter(|((charge, _), is_spare)| !charge.policy.is_shadow() && !**is_spare)
+    };
+    let allowed = enforced().all(|((_, opinion), _)| opinion.outcome == Outcome::Allowed);
+    for ((charge, opinion), is_spare) in charges.iter().zip(&opinions).zip(&is_spare) {
+        if *is_spare {
+            continue;
+        }
         // The new record of a key depends on the record before the call and on the sum of the costs
         // for the key. So two charges with the same key write the same new record.
         let mut record = record_of(&before, charge);
@@ -351,9 +385,55 @@ fn acquire(
         }
         keep(ledger, charge, record);
     }
-    let longest = enforced().filter_map(|(_, opinion)| opinion.wait).max();
+    let longest = enforced().filter_map(|((_, opinion), _)| opinion.wait).max();
     let booked = longest.filter(|_| allowed).unwrap_or(0);
     report(ledger, charges, &opinions, Duration::from_micros(booked), now)
+}
+
+/// Returns the place of the charge that pays for a list: the first charge that is admitted.
+fn payer(charges: &[Charge<'_>], opinions: &[Opinion], list: u8) -> Option<usize> {
+    let mut pairs = charges.iter().zip(opinions);
+    pairs.position(|(charge, it)| charge.list == list && it.outcome == Outcome::Allowed)
+}
+
+/// Returns `true` if another charge of the same list pays, and the subject of this charge is not
+/// blocked.
+fn is_spare(charges: &[Charge<'_>], opinions: &[Opinion], place: usize) -> bool {
+    let list = charges[place].list;
+    let payer = payer(charges, opinions, list);
+    list > 0
+        && payer.is_some_and(|payer| payer != place)
+        && opinions[place].outcome != Outcome::Blocked
+}
+
+/// Changes the verdicts on the charges of lists. If a list has a payer, its other charges are
+/// skipped. If it has none, the charge with the shortest wait stays, and the others are skipped. A
+/// blocked charge always stays.
+fn skip(charges: &[Charge<'_>], opinions: &[Opinion], verdicts: &mut [ReplyVerdict]) {
+    for list in 1..=u8::MAX {
+        let places = || (0..charges.len()).filter(|place| charges[*place].list == list);
+        // A known wait is shorter than a wait for slots, which is shorter than no end.
+        let wait = |place: &usize| {
+            let verdict = &verdicts[*place];
+            let waits_for_slots =
+                is_slots(charges[*place].policy) && !opinions[*place].is_above_limit;
+            match (verdict.retry_after, verdict.earliest_lapse) {
+                (Some(wait), _) => (0, wait),
+                (None, Some(lapse)) => (1, lapse),
+                (None, None) if waits_for_slots => (2, Duration::ZERO),
+                (None, None) => (3, Duration::ZERO),
+            }
+        };
+        let kept = payer(charges, opinions, list).or_else(|| places().min_by_key(wait));
+        for place in places().filter(|place| Some(*place) != kept) {
+            let verdict = &mut verdicts[place];
+            if verdict.outcome == Outcome::Blocked {
+                verdict.retry_after = Some(verdict.blocked_for);
+            } else {
+                verdict.outcome = Outcome::Skipped;
+            }
+        }
+    }
 }
 
 /// Searches for the largest amount that all policies admit, and acquires it. If this amount is less
@@ -406,7 +486,7 @@ fn peek(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
 
 /// Returns the reply to a peek at these charges with costs of 0.
 pub(super) fn look(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
-    let charges: Vec<_> = charges.iter().map(|charge| charge.cost(0)).collect();
+    let charges: Vec<_> = charges.iter().map(|charge| charge.cost(0).in_list(0)).collect();
     peek(ledger, &charges, now)
 }
 
@@ -494,6 +574,8 @@ fn report(
         // another policy now reads the state.
         let ends_after = match past {
             Past::Nothing | Past::Quota(_) => u64::MAX,
+            // A later time is not stored on Redis.
+            Past::IntervalBucket(_) if record.recovers_at >= 1 << 53 => u64::MAX,
             _ => record.recovers_at.saturating_sub(now),
         };
         let remaining = rules::remaining(&*rules, &past, limit, now);
@@ -525,11 +607,13 @@ fn report(
             }),
         }
     };
-    let verdicts: Vec<_> = charges.iter().zip(opinions).map(verdict).collect();
+    let mut verdicts: Vec<_> = charges.iter().zip(opinions).map(verdict).collect();
+    skip(charges, opinions, &mut verdicts);
+    let passes = |verdict: &ReplyVerdict| {
+        verdict.shadow || matches!(verdict.outcome, Outcome::Allowed | Outcome::Skipped)
+    };
     Reply::Decision {
-        allowed: verdicts
-            .iter()
-            .all(|verdict| verdict.shadow || verdict.outcome == Outcome::Allowed),
+        allowed: verdicts.iter().all(passes),
         wait,
         verdicts,
         amounts: vec![],

@@ -253,6 +253,8 @@ pub(super) fn is_cacheable(call: &Call<'_>) -> bool {
     matches!(call.operation, Operation::Acquire | Operation::Peek)
         && call.id.is_none()
         && !call.charges.any_check_only()
+        // A denial of a list depends on several states.
+        && !call.charges.has_lists()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! A call that the fallback store executes after the inner store has answered.
 
+use std::mem::discriminant;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -8,7 +9,7 @@ use super::outage::Outage;
 use super::settings::Settings;
 use super::{empty_records, holds};
 use crate::{
-    Call, CallId, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, MAX_SPAN,
+    Call, CallId, Charge, Charges, Decision, Degraded, DegradedAnswer, Error, ErrorKind, MAX_SPAN,
     Operation, Outcome, Policy, Timestamp, Verdict,
 };
 
@@ -21,6 +22,8 @@ pub(super) enum Fallback {
     /// The fallback store decides the charge, under a policy whose limit is the node's share of the
     /// original limit.
     FallBack(Policy),
+    /// Another charge of the same list of alternatives decides.
+    Skipped,
 }
 
 /// A call that the inner store has answered, and that the fallback store executes instead or too.
@@ -63,8 +66,8 @@ impl<'a> FallbackCall<'a> {
             call.check().map_err(Err)?;
         }
         let fallbacks = call.charges.iter().map(|charge| fallback(charge.policy));
-        let fallbacks = match fallbacks.collect::<Result<_, _>>() {
-            Ok(fallbacks) => fallbacks,
+        let fallbacks = match fallbacks.collect::<Result<SmallVec<[Fallback; 2]>, _>>() {
+            Ok(fallbacks) => of_lists(call.charges, fallbacks),
             // The fallback store cannot have made a hold that it does not support.
             Err(_) if needs_hold || inner.is_ok() => return Err(inner),
             Err(error) => return Err(Err(error)),
@@ -156,7 +159,7 @@ impl<'a> FallbackCall<'a> {
                 Fallback::FallBack(policy) => {
                     Some(self.with_amount(Charge { policy, ..charge }, self.max_amount))
                 }
-                Fallback::Open | Fallback::Closed => None,
+                Fallback::Open | Fallback::Closed | Fallback::Skipped => None,
             })
             .collect()
     }
@@ -291,6 +294,7 @@ impl<'a> FallbackCall<'a> {
         let verdicts = pairs.map(|(charge, fallback)| match fallback {
             Fallback::Open => open.next().copied(),
             Fallback::Closed => Some(self.refuse(&charge)),
+            Fallback::Skipped => Some(Verdict::new(Outcome::Skipped, charge.policy.limit())),
             Fallback::FallBack(_) => fell_back.next().copied(),
         });
         let verdicts: Option<SmallVec<[Verdict; 4]>> = verdicts.collect();
@@ -387,6 +391,31 @@ impl<'a> FallbackCall<'a> {
             DegradedAnswer::FailedClosed
         }
     }
+}
+
+/// Chooses the charges of each list of alternatives that decide without the store: the charges that
+/// have the same kind of fallback as the first charge that does not fail closed. If all charges
+/// fail closed, the first one refuses the call.
+fn of_lists(
+    charges: Charges<'_>,
+    mut fallbacks: SmallVec<[Fallback; 2]>,
+) -> SmallVec<[Fallback; 2]> {
+    for list in charges.lists() {
+        let is_possible = |index: &usize| !matches!(fallbacks.get(*index), Some(Fallback::Closed));
+        let first = list.clone().find(is_possible).or_else(|| list.clone().next());
+        let Some(kept) = first.and_then(|first| fallbacks.get(first)).map(discriminant) else {
+            continue;
+        };
+        let is_closed = kept == discriminant(&Fallback::Closed);
+        for index in list {
+            if let Some(fallback) = fallbacks.get_mut(index)
+                && (discriminant(fallback) != kept || is_closed && Some(index) != first)
+            {
+                *fallback = Fallback::Skipped;
+            }
+        }
+    }
+    fallbacks
 }
 
 fn amount_of(decision: &Decision) -> Option<u64> {

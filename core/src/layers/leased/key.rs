@@ -61,6 +61,7 @@ pub(super) fn can_be_leased(charges: Charges<'_>, leases_sliding: bool) -> bool 
         && charges.iter().enumerate().all(|(index, charge)| {
             charge.cost > 0
                 && !charge.is_check_only
+                && charge.list == 0
                 && why_not_leased(charge.policy, leases_sliding).is_none()
                 // Two charges to one state cannot be leased, because a hold has at most one charge
                 // per state.

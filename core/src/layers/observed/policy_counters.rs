@@ -31,6 +31,8 @@ pub(super) struct PolicyCounters {
     blocked: Counter,
     other_denied: Counter,
     near_limit: Counter,
+    /// The counter of skipped charges, created at the first such charge.
+    skipped: OnceLock<Counter>,
     /// The counters for holds, created at the first hold.
     holds: OnceLock<HoldCounters>,
 }
@@ -102,6 +104,7 @@ impl PolicyCounters {
             blocked: decisions("blocked"),
             other_denied: decisions("other-denied"),
             near_limit: counter!(NEAR_LIMIT.name, "policy" => name.to_owned(), "shadow" => shadow),
+            skipped: OnceLock::new(),
             holds: OnceLock::new(),
         }
     }
@@ -115,6 +118,15 @@ impl PolicyCounters {
                 counter!(metric, "policy" => name.to_owned(), "shadow" => shadow)
             };
             HoldCounters { held: register(HELD.name), settled: register(SETTLED.name) }
+        })
+    }
+
+    /// Returns the counter of charges of lists that do not pay. Only policies in lists have it.
+    fn skipped(&self, policy: &Policy) -> &Counter {
+        self.skipped.get_or_init(|| {
+            let name = if self.belongs_to(policy) { policy.name() } else { OTHER_POLICIES };
+            let policy = name.to_owned();
+            counter!(DECISIONS.name, "policy" => policy, "outcome" => "skipped", "shadow" => "false")
         })
     }
 
@@ -144,6 +156,7 @@ impl PolicyCounters {
                 self.denied.increment(1);
             }
             Outcome::Blocked => self.blocked.increment(1),
+            Outcome::Skipped => self.skipped(policy).increment(1),
         }
     }
 }

@@ -47,6 +47,14 @@ struct ChargeForm {
     subject: Vec<u8>,
     cost: u64,
     is_check_only: bool,
+    /// Programs of an earlier release know no lists.
+    #[serde(default, skip_serializing_if = "is_plain")]
+    list: u8,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_plain(list: &u8) -> bool {
+    *list == 0
 }
 
 fn first_version() -> u32 {
@@ -78,9 +86,9 @@ impl<'de> Deserialize<'de> for Ticket {
 impl From<&Ticket> for TicketForm {
     fn from(ticket: &Ticket) -> Self {
         let charge = |TicketCharge { charge, held, fence }: &TicketCharge| {
-            let Charge { policy, tenant, subject, cost, is_check_only } = charge.as_charge();
+            let Charge { policy, tenant, subject, cost, is_check_only, list } = charge.as_charge();
             let (policy, tenant, subject) = (policy.clone(), tenant.to_vec(), subject.to_vec());
-            let charge = ChargeForm { policy, tenant, subject, cost, is_check_only };
+            let charge = ChargeForm { policy, tenant, subject, cost, is_check_only, list };
             TicketChargeForm { charge, held: *held, fence: *fence }
         };
         Self {
@@ -97,8 +105,8 @@ impl From<&Ticket> for TicketForm {
 impl From<TicketForm> for Ticket {
     fn from(form: TicketForm) -> Self {
         let charge = |TicketChargeForm { charge, held, fence }: TicketChargeForm| {
-            let ChargeForm { policy, tenant, subject, cost, is_check_only } = charge;
-            let charge = Charge::new(&policy, &subject).tenant(&tenant).cost(cost);
+            let ChargeForm { policy, tenant, subject, cost, is_check_only, list } = charge;
+            let charge = Charge::new(&policy, &subject).tenant(&tenant).cost(cost).in_list(list);
             let charge = if is_check_only { charge.check_only() } else { charge };
             TicketCharge { charge: ChargeBuf::from(charge).into_owned(), held, fence }
         };
