@@ -95,12 +95,16 @@ impl Guarantee {
             | "batches_are_decided_as_by_the_oracle"
             | "b30_the_clock_that_counts_is_the_stores" => Self::SameAnswers,
             "b02_a_cost_above_the_limit_is_never_admitted" => Self::Promises,
-            _ if begins(&["an_id_", "parts_that_make_no_sense"]) => Self::Errors,
+            _ if begins(&["an_id_", "parts_that_make_no_sense", "lists_that_make_no_sense"]) => {
+                Self::Errors
+            }
             _ if contains(&["undo", "undone", "_undoes_"]) => Self::Undo,
             _ if contains(&["block", "shadow"]) => Self::Blocks,
             _ if contains(&["jumping_clock", "b31_", "ends_of_time"]) => Self::StepsBack,
             _ if begins(&["b01_"]) => Self::WritesNothing,
-            _ if begins(&["b04_", "b05_", "b08_", "several_charges", "charges_in_opposite"]) => {
+            _ if begins(&["b04_", "b05_", "b08_", "several_charges", "charges_in_opposite"])
+                || contains(&["_list_"]) =>
+            {
                 Self::AllOrNone
             }
             _ if begins(&["b11_", "b12_", "b13_", "b14_", "b40_"]) => Self::DropsStates,

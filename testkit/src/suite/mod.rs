@@ -96,6 +96,7 @@
     reason = "a property that does not hold panics, because tests fail by panicking"
 )]
 
+mod alternatives;
 mod attempts;
 mod blocks;
 mod charging;
@@ -228,6 +229,14 @@ macro_rules! __each_property {
             operations::a_refusal_blocks_and_the_block_is_not_extended,
             operations::a_penalty_is_all_that_a_denial_writes,
             operations::a_shadow_reports_and_never_refuses,
+            alternatives::the_first_policy_that_admits_pays,
+            alternatives::a_list_is_charged_with_the_whole_call_or_not_at_all,
+            alternatives::each_list_has_a_payer,
+            alternatives::a_refused_list_waits_for_its_first_admission,
+            alternatives::a_blocked_subject_of_a_list_refuses_the_call,
+            alternatives::a_hold_keeps_the_charge_that_pays,
+            alternatives::slots_are_alternatives,
+            alternatives::lists_that_make_no_sense_are_errors,
             blocks::a_block_grows_with_each_offense,
             blocks::the_end_of_a_block_restores_no_budget,
             blocks::offenses_are_forgotten_together,

@@ -89,7 +89,7 @@ fn watch(kind: Kind, clock: ClockKind) -> Counts {
     let policies = policy(kind, "p").prop_map(|policy| vec![policy]);
     let scenarios = scenario(policies, clock, 30, 1);
     let mut total = Counts::default();
-    for _ in 0..300 {
+    for _ in 0..400 {
         let scenario = scenarios.new_tree(&mut runner).expect("generated").current();
         let manual = ManualClock::default();
         let first = (Counts::default(), Timestamp::EPOCH, None);

@@ -223,6 +223,12 @@ caught! {
         by a_charge_beyond_the_limit_is_paid_for;
     a_store_that_takes_checks_is_caught: TakesChecks
         by a_check_takes_nothing_and_refuses_the_whole;
+    a_store_that_ignores_lists_is_caught: IgnoresLists
+        by the_first_policy_that_admits_pays, a_list_is_charged_with_the_whole_call_or_not_at_all,
+           each_list_has_a_payer, a_refused_list_waits_for_its_first_admission,
+           a_hold_keeps_the_charge_that_pays, slots_are_alternatives,
+           lists_that_make_no_sense_are_errors, several_charges_are_decided_as_by_the_oracle,
+           holds_are_decided_as_by_the_oracle;
     a_store_that_takes_all_or_nothing_is_caught: TakesAllOrNothing
         by an_acquire_up_to_takes_all_that_remains, an_acquire_up_to_takes_one_amount_of_all;
     a_store_that_ignores_ids_is_caught: IgnoresIds

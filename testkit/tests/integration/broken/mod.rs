@@ -51,6 +51,7 @@ pub(crate) enum Defect {
     ShortensBlocks,
     RefusesCharges,
     TakesChecks,
+    IgnoresLists,
     TakesAllOrNothing,
     IgnoresIds,
     AnswersAnyCall,
@@ -262,6 +263,7 @@ impl Broken {
                 operation = Operation::Acquire;
             }
             Defect::TakesChecks => charges.iter_mut().for_each(|c| c.is_check_only = false),
+            Defect::IgnoresLists => charges.iter_mut().for_each(|c| c.list = 0),
             Defect::TakesAllOrNothing if matches!(operation, Operation::AcquireUpTo { .. }) => {
                 operation = Operation::Acquire;
             }
