@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use tidegate_core::{Decision, Error, Operation, Outcome, Verdict};
+use tidegate_core::{Decision, Error, Operation, Outcome};
 
 use super::CallRequest;
 use crate::observe::activity::{
@@ -26,10 +26,8 @@ pub(super) fn record(
     }
     let (Some(request), Some(answer)) = (requests.first(), answers.first()) else { return };
     activity.record_slow(took, || {
-        let verdicts = answer.as_ref().map(Decision::verdicts).unwrap_or_default();
-        let refuses =
-            |verdict: &Verdict| verdict.outcome() != Outcome::Allowed && !verdict.is_shadow();
-        let place = verdicts.iter().position(refuses).unwrap_or(0);
+        let place = answer.as_ref().ok().and_then(|decision| decision.refused_by().next());
+        let place = place.unwrap_or(0);
         let limit = request.policies().nth(place);
         SlowCall {
             took,
@@ -59,7 +57,10 @@ fn record_one(activity: &Activity, request: &CallRequest, answer: &Result<Decisi
         _ => &[],
     };
     let charges = request.policies().zip(request.subjects());
-    let limits = charges.zip(verdicts).map(|((policy, subject), verdict)| LimitEvent {
+    // A skipped charge of a list of alternatives was neither admitted nor refused.
+    let counted =
+        charges.zip(verdicts).filter(|(_, verdict)| verdict.outcome() != Outcome::Skipped);
+    let limits = counted.map(|((policy, subject), verdict)| LimitEvent {
         kind: match (verdict.outcome(), verdict.is_shadow()) {
             (Outcome::Allowed, _) => Kind::Admitted,
             (_, false) => Kind::Refused,

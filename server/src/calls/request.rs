@@ -23,13 +23,16 @@ pub struct ChargeRequest {
     /// Whether the store only checks that the policy would admit the charge, and does not make it:
     /// see [`Charge::check_only`].
     pub is_check_only: bool,
+    /// Whether the charge is an alternative to the charge before it: see [`Charge::in_list`].
+    pub is_alternative: bool,
 }
 
 impl ChargeRequest {
     /// Creates a charge of cost 1 without a tenant.
     #[must_use]
     pub fn new(policy: Policy, subject: Bytes) -> Self {
-        Self { policy, tenant: Bytes::new(), subject, cost: 1, is_check_only: false }
+        let tenant = Bytes::new();
+        Self { policy, tenant, subject, cost: 1, is_check_only: false, is_alternative: false }
     }
 
     fn as_charge(&self) -> Charge<'_> {
@@ -139,7 +142,21 @@ impl CallRequest {
     }
 
     pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 1]> {
-        self.charges.iter().map(ChargeRequest::as_charge).collect()
+        let mut charges: SmallVec<[Charge<'_>; 1]> = SmallVec::new();
+        let mut lists = 0_u8;
+        for request in &self.charges {
+            let mut charge = request.as_charge();
+            if let Some(before) = charges.last_mut().filter(|_| request.is_alternative) {
+                if before.list == 0 {
+                    // A valid call has at most 64 charges.
+                    lists = lists.saturating_add(1);
+                    before.list = lists;
+                }
+                charge.list = before.list;
+            }
+            charges.push(charge);
+        }
+        charges
     }
 
     pub(super) fn call<'c>(&'c self, charges: &'c [Charge<'c>]) -> Call<'c> {

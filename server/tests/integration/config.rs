@@ -193,6 +193,34 @@ fn errors_of_our_own_keys_point_at_the_word() {
             "the limit cannot be leased: slots are taken and freed in the store",
         ),
         (
+            "domain: d\ndescriptors: [{key: a, policy: gcra 1/s, one_of: ''}]",
+            ":2:50: 'one_of' is empty; it must be the name of a list of alternatives",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: gcra 1/s block 1m, one_of: b}]",
+            ":2:59: 'one_of' cannot be combined with `block`",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: gcra 1/s, shadow_mode: true, one_of: b}]",
+            "'one_of' cannot be combined with a shadow",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: gcra 1/s, charge_afterwards: true, one_of: b}]",
+            "'one_of' cannot be combined with 'charge_afterwards'",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: gcra 1/s, lease: true, one_of: b}]",
+            "the limit cannot be leased: the store chooses one of several alternatives",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: concurrent 1 lease 1s, hold_id: true, one_of: b}]",
+            "'one_of' cannot be combined with slots (`concurrent`)",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day}, one_of: b}]",
+            "'one_of' is only possible with a 'policy'",
+        ),
+        (
             "domain: d\ndescriptors: [{key: a, policy: [a]}]",
             "yaml file contains list of type other than map: a",
         ),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue fails")]
 
+mod alternatives;
 mod any_bytes;
 #[path = "../checks/mod.rs"]
 mod checks;

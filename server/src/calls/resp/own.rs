@@ -23,24 +23,25 @@ struct Part {
 /// Returns the options that a command with this verb accepts.
 fn options_of(verb: Verb) -> &'static [&'static str] {
     match verb {
-        Verb::Acquire => &["AND", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX"],
+        Verb::Acquire => &["AND", "OR", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX"],
         Verb::Hold => {
-            &["AND", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX", "PLACE", "BOUND"]
+            &["AND", "OR", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX", "PLACE", "BOUND"]
         }
-        Verb::Peek => &["AND", "TENANT", "COST", "CHECK"],
+        Verb::Peek => &["AND", "OR", "TENANT", "COST", "CHECK"],
         Verb::Charge | Verb::Refund => &["AND", "TENANT", "COST", "ID", "EX", "PX"],
         Verb::Grant => &["AND", "TENANT", "COST", "ID", "EX", "PX", "UNTIL"],
         Verb::Block => &["AND", "TENANT", "EX", "PX", "ATLEAST"],
-        Verb::Settle => &["AND", "TENANT", "COST", "CHECK", "ID", "SOFAR"],
-        Verb::Cancel => &["AND", "TENANT", "COST", "CHECK", "ID"],
-        Verb::Extend => &["AND", "TENANT", "COST", "CHECK", "ID", "EX", "PX"],
+        Verb::Settle => &["AND", "OR", "TENANT", "COST", "CHECK", "ID", "SOFAR"],
+        Verb::Cancel => &["AND", "OR", "TENANT", "COST", "CHECK", "ID"],
+        Verb::Extend => &["AND", "OR", "TENANT", "COST", "CHECK", "ID", "EX", "PX"],
         Verb::Ban => &["AND", "TENANT", "EX", "PX", "REASON"],
         Verb::Unban | Verb::Reset => &["AND", "TENANT"],
         Verb::Leave => &["AND", "TENANT", "COST", "CHECK", "PLACE"],
     }
 }
 
-/// Parses a command `… key policy [options] [AND key policy [options]]…` into a call.
+/// Parses a command `… key policy [options] [AND | OR key policy [options]]…` into a call.
+/// After `OR`, the charge is an alternative to the charge before it.
 pub(super) fn request(
     verb: Verb,
     arguments: &Arguments,
@@ -50,6 +51,7 @@ pub(super) fn request(
     let mut rest = arguments.get(1..).unwrap_or_default();
     let mut options = CallOptions::default();
     let mut parts = Vec::new();
+    let mut is_alternative = false;
     loop {
         let [key, policy, after @ ..] = rest else {
             return Err(invalid("each charge must have a key and a policy".to_owned()));
@@ -59,13 +61,17 @@ pub(super) fn request(
             invalid(message)
         })?;
         let policy = calls.policies().parse(policy)?;
-        let charge = ChargeRequest::new(policy, key.clone());
+        let mut charge = ChargeRequest::new(policy, key.clone());
+        charge.is_alternative = is_alternative;
         let mut part = Part { charge, cost: None, has_tenant: false };
         rest = read_options(verb, after, &mut part, &mut options).map_err(invalid)?;
         parts.push(part);
         match rest {
             [] => break,
-            [_, after @ ..] => rest = after,
+            [word, after @ ..] => {
+                is_alternative = word.eq_ignore_ascii_case(b"OR");
+                rest = after;
+            }
         }
     }
     let charges = parts.into_iter().map(|part| (part.charge, part.cost));
@@ -73,7 +79,7 @@ pub(super) fn request(
 }
 
 /// Reads the options of one charge. Returns the arguments after the options: none, or a list that
-/// begins with `AND`.
+/// begins with `AND` or `OR`.
 fn read_options<'a>(
     verb: Verb,
     mut rest: &'a [Bytes],
@@ -91,7 +97,7 @@ fn read_options<'a>(
             ));
         };
         let (is_new, is_flag) = match *option {
-            "AND" => return Ok(rest),
+            "AND" | "OR" => return Ok(rest),
             "CHECK" => (!std::mem::replace(&mut part.charge.is_check_only, true), true),
             "ATLEAST" => (!std::mem::replace(&mut options.is_at_least, true), true),
             "SOFAR" => (!std::mem::replace(&mut options.is_so_far, true), true),

@@ -10,6 +10,7 @@ pub(super) enum Field {
     TenantBase64,
     Cost,
     Check,
+    Or,
     Charges,
     Min,
     Id,
@@ -38,6 +39,7 @@ impl Field {
             Self::TenantBase64 => "tenant_base64",
             Self::Cost => "cost",
             Self::Check => "check",
+            Self::Or => "or",
             Self::Charges => "charges",
             Self::Min => "min",
             Self::Id => "id",
@@ -56,8 +58,10 @@ impl Field {
 /// Returns the fields that a charge can have in a call with this verb.
 pub(super) fn charge_fields(verb: Verb) -> impl Iterator<Item = Field> {
     let more: &[Field] = match verb {
-        Verb::Acquire | Verb::Peek | Verb::Hold => &[Field::Cost, Field::Check],
-        Verb::Settle | Verb::Cancel | Verb::Extend | Verb::Leave => &[Field::Cost, Field::Check],
+        Verb::Acquire | Verb::Peek | Verb::Hold | Verb::Settle | Verb::Cancel | Verb::Extend => {
+            &[Field::Cost, Field::Check, Field::Or]
+        }
+        Verb::Leave => &[Field::Cost, Field::Check],
         Verb::Charge | Verb::Refund | Verb::Grant => &[Field::Cost],
         Verb::Block | Verb::Ban | Verb::Unban | Verb::Reset => &[],
     };

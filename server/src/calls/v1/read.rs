@@ -31,6 +31,7 @@ struct Part {
     tenant: Option<Bytes>,
     cost: Option<u64>,
     is_check_only: bool,
+    is_alternative: bool,
 }
 
 /// The reason why a body is not a call.
@@ -66,7 +67,9 @@ pub(super) fn read(verb: Verb, body: &[u8], calls: &Calls) -> Result<Request, No
     };
     let (mut options, mut single) = (CallOptions::default(), Part::default());
     let (mut list, mut first_of_charge) = (None, None);
-    let known = [Field::Charges].into_iter().chain(fields::charge_fields(verb));
+    // A single charge has no alternatives.
+    let of_charge = fields::charge_fields(verb).filter(|field| *field != Field::Or);
+    let known = [Field::Charges].into_iter().chain(of_charge);
     let known: Vec<Field> = known.chain(fields::call_fields(verb)).collect();
     for field in once_each("", given, &known)? {
         let (field, name, value) = field;
@@ -99,6 +102,10 @@ pub(super) fn read(verb: Verb, body: &[u8], calls: &Calls) -> Result<Request, No
         }
         (None, _) => vec![single.charge("", calls)?],
     };
+    if charges.first().is_some_and(|(first, _)| first.is_alternative) {
+        let message = "charges[0].or is true; no charge is before it, so it must be false";
+        return Err(invalid(message.to_owned()).into());
+    }
     let call = verb.call(charges, options).map_err(|option| match option {
         OptionError::PlaceWithMinimum => invalid("place cannot be combined with min".to_owned()),
         option => missing(&name_of(option)),
@@ -169,6 +176,10 @@ impl Part {
             Field::Tenant => self.tenant.replace(text(name, value)?.into()).is_none(),
             Field::TenantBase64 => self.tenant.replace(base64(name, &value)?).is_none(),
             Field::Cost => self.cost.replace(number(name, value, 0)?).is_none(),
+            Field::Or => {
+                self.is_alternative = boolean(name, value)?;
+                true
+            }
             _ => {
                 self.is_check_only = boolean(name, value)?;
                 true
@@ -189,6 +200,7 @@ impl Part {
         let mut charge = ChargeRequest::new(policy, subject);
         charge.tenant = self.tenant.unwrap_or_default();
         charge.is_check_only = self.is_check_only;
+        charge.is_alternative = self.is_alternative;
         Ok((charge, self.cost))
     }
 }

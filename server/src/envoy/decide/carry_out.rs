@@ -308,6 +308,30 @@ struct Asked<'p> {
     indices: SmallVec<[usize; 1]>,
 }
 
+/// The lists of alternatives of a request: the name of each list, and the number of its charges.
+struct Lists<'p>(Vec<(&'p str, usize)>);
+
+impl<'p> Lists<'p> {
+    fn new(names: impl Iterator<Item = &'p str>) -> Self {
+        let mut lists: Vec<(&str, usize)> = Vec::new();
+        for name in names {
+            match lists.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, charges)) => *charges += 1,
+                None => lists.push((name, 1)),
+            }
+        }
+        Self(lists)
+    }
+
+    /// Returns the number of a list, or 0 if the request has only one charge of it.
+    fn number_of(&self, name: Option<&str>) -> u8 {
+        let is_list = |(known, charges): &(&str, usize)| *charges > 1 && Some(*known) == name;
+        let place = self.0.iter().position(is_list);
+        // A call with more than 64 charges is refused, so each number fits.
+        place.map_or(0, |place| u8::try_from(place + 1).unwrap_or(u8::MAX))
+    }
+}
+
 /// The operation that a policy needs for the hits of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -338,15 +362,17 @@ fn policies(
 
 fn asked(planned: &[Planned]) -> Vec<Asked<'_>> {
     let mut asked: Vec<Asked<'_>> = Vec::new();
-    let asked_policies = policies(planned, Role::Ask);
-    for (index, descriptor, limited, _) in
-        asked_policies.filter(|(_, descriptor, limited, _)| !limited.is_denied(descriptor.hits))
-    {
+    let asked_policies: Vec<_> = policies(planned, Role::Ask)
+        .filter(|(_, descriptor, limited, _)| !limited.is_denied(descriptor.hits))
+        .collect();
+    let names = asked_policies.iter().filter_map(|(.., policy)| policy.one_of.as_deref());
+    let lists = Lists::new(names);
+    for (index, descriptor, limited, policy) in asked_policies {
         let charge = Charge::new(limited.charged(), &limited.subject);
-        let charge = if descriptor.hits == 0 {
-            charge.cost(1).check_only()
-        } else {
-            charge.cost(descriptor.hits)
+        let charge = match (descriptor.hits, lists.number_of(policy.one_of.as_deref())) {
+            (0, 0) => charge.cost(1).check_only(),
+            // An alternative cannot be check-only. Without hits, each alternative admits.
+            (hits, list) => charge.cost(hits).in_list(list),
         };
         // A call must not contain a check-only charge and another charge of the same state. The
         // other charge replaces the check-only charge, because it also checks the limit.

@@ -32,6 +32,8 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
     };
     match (&planned.target, answer) {
         (Target::None, _) => ok,
+        // Another descriptor of the request pays, so Envoy must not announce this limit.
+        (Target::Limited(_), Some(Answer::Policy(verdict))) if is_skipped(&verdict) => ok,
         (Target::Unlimited, _) => DescriptorStatus { limit_remaining: u32::MAX, ..ok },
         (Target::Limited(limited), Some(Answer::Counted(count))) => {
             let is_over = is_over(planned.is_refund, limited, Answer::Counted(count));
@@ -79,10 +81,15 @@ fn is_over(is_refund: bool, limited: &Limited, answer: Answer) -> bool {
                 after > limit_of(limited) && !limited.is_allowed()
             }
             Answer::Policy(verdict) | Answer::Slots(verdict) => {
-                verdict.outcome() != Outcome::Allowed
+                verdict.outcome() != Outcome::Allowed && !is_skipped(&verdict)
             }
             Answer::Used(_) => false,
         }
+}
+
+/// Returns `true` if the charge is an alternative that does not pay.
+fn is_skipped(verdict: &Verdict) -> bool {
+    verdict.outcome() == Outcome::Skipped
 }
 
 /// Returns the time until a retry of a refused request can be admitted, at least one second. If the
@@ -283,7 +290,9 @@ pub(super) fn tallies(
                 tallies.push(Tally { over_in_cache, refusal, usage, ..refused });
                 continue;
             }
-            Answer::Policy(_) | Answer::Slots(_) if is_refused => {
+            Answer::Policy(verdict) | Answer::Slots(verdict)
+                if is_refused || is_skipped(verdict) =>
+            {
                 tallies.push(Tally { usage, ..Tally::empty(context, hits) });
                 continue;
             }

@@ -27,8 +27,8 @@ const KEYS: [&str; 16] = [
 ];
 
 /// The keys that Tidegate adds to the format of envoyproxy/ratelimit.
-pub(super) const OWN_KEYS: [&str; 7] =
-    ["policy", "period", "calendar", "charge_afterwards", "refunds", "lease", "hold_id"];
+pub(super) const OWN_KEYS: [&str; 8] =
+    ["policy", "period", "calendar", "charge_afterwards", "refunds", "lease", "hold_id", "one_of"];
 
 pub(super) fn check(map: &Map) -> Result<(), Problem> {
     for (key, node) in &map.entries {

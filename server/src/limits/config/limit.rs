@@ -151,6 +151,9 @@ impl Kind {
             Self::Policy(limit) if limit.charges_afterwards => {
                 return Err("its hits are charged after they have happened".into());
             }
+            Self::Policy(limit) if limit.one_of.is_some() => {
+                return Err("the store chooses one of several alternatives".into());
+            }
             Self::Policy(limit) => &mut limit.policy,
             Self::Slots(_) => return Err("slots are taken and freed in the store".into()),
         };
@@ -181,6 +184,9 @@ pub(crate) struct PolicyLimit {
     /// The policy that counts refused hits; `None` without `refunds: true`. A refund is reduced by
     /// these hits, because they were never charged.
     pub(crate) refused: Option<Policy>,
+    /// The name of the list of alternatives to which the limit belongs. Of the descriptors of a
+    /// request whose limits have the same name, one pays.
+    pub(crate) one_of: Option<Box<str>>,
 }
 
 impl Limit {
@@ -322,7 +328,7 @@ impl Counted {
 
 impl PolicyLimit {
     pub(crate) fn new(policy: Policy) -> Self {
-        Self { policy, charges_afterwards: false, refused: None }
+        Self { policy, charges_afterwards: false, refused: None, one_of: None }
     }
 
     /// Returns this limit with support for refunds.

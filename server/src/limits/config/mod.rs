@@ -22,6 +22,14 @@
 //!     policy: token-bucket 10000/1h
 //!     charge_afterwards: true
 //!
+//!   # The rate of a customer pays first. If it is used up, the shared pool pays.
+//!   - key: account
+//!     policy: token-bucket 100/1s
+//!     one_of: capacity
+//!   - key: pool
+//!     policy: token-bucket 1000/1s
+//!     one_of: capacity
+//!
 //!   # At most 10 requests of a customer at a time.
 //!   - key: customer
 //!     descriptors:
@@ -36,6 +44,7 @@
 //! | `charge_afterwards` | next to `policy` | hits have already happened, so they are charged even beyond the limit and never refused; a request with a `hits_addend` of 0 is refused if nothing remains |
 //! | `refunds` | next to `policy` | allows `is_negative_hits`; refused hits are recorded, so that a refund refunds only hits that were charged |
 //! | `hold_id` | next to a `policy` of slots (`concurrent`) | `true` makes the value of this descriptor the id of the hold that has the slots; the entries before it are the subject |
+//! | `one_of` | next to `policy` | the name of a list of alternatives: of the descriptors of a request whose limits have this name, the first one that its policy admits pays, and the others are not charged |
 //! | `lease` | in a descriptor with a `rate_limit` or a `policy` | `true` leases the limit; `false` excludes it from `limits.lease_all` |
 //! | `period` | in `rate_limit`, instead of `unit` | a window of any length, such as `15m` |
 //! | `calendar` | in `rate_limit`, next to a `unit` of a day or longer | the windows are the days, weeks, months or years of a [calendar](tidegate_core::Quota), such as `in Europe/Amsterdam` or `from monday in UTC` |

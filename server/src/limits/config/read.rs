@@ -41,6 +41,7 @@ const IN_DESCRIPTOR: &[&str] = &[
     "refunds",
     "lease",
     "hold_id",
+    "one_of",
 ];
 /// The keys of a limit that are in the descriptor next to a `policy:`, but inside a `rate_limit:`.
 const BESIDE_POLICY: &[&str] = &["name", "replaces"];
@@ -271,7 +272,7 @@ impl<'s> Reader<'s> {
     }
 
     fn only_beside_policy(&self, map: &Map) -> Result<(), Problem> {
-        for key in ["charge_afterwards", "refunds", "hold_id"] {
+        for key in ["charge_afterwards", "refunds", "hold_id", "one_of"] {
             if let Some(at) = at_key(map, key) {
                 let message = format!("'{key}' is only possible with a 'policy'");
                 return Err(Problem::new(at, message));
@@ -343,7 +344,29 @@ fn policy_limit(map: &Map, node: &Node, is_quota: bool) -> Result<Kind, Problem>
     if boolean(map, "refunds")? {
         limit = limit.with_refunds().map_err(invalid)?;
     }
+    limit.one_of = one_of(map, &limit)?;
     Ok(Kind::Policy(limit))
+}
+
+/// Returns the name of the list of alternatives to which the limit belongs.
+fn one_of(map: &Map, limit: &PolicyLimit) -> Result<Option<Box<str>>, Problem> {
+    let Some(node) = present(map, "one_of") else { return Ok(None) };
+    let name = text(map, "one_of")?;
+    let problem = match &limit.policy {
+        _ if name.is_empty() => "'one_of' is empty; it must be the name of a list of alternatives",
+        policy if policy.block().is_some() => {
+            "'one_of' cannot be combined with `block`: a policy that blocks cannot be an alternative"
+        }
+        policy if policy.is_shadow() => {
+            "'one_of' cannot be combined with a shadow, which never refuses"
+        }
+        _ if limit.charges_afterwards => {
+            "'one_of' cannot be combined with 'charge_afterwards': hits that have happened are charged \
+             to every limit"
+        }
+        _ => return Ok(Some(name.into())),
+    };
+    Err(Problem::new(node.at, problem))
 }
 
 /// Checks the keys next to a policy of slots.
@@ -356,6 +379,10 @@ fn check_slots(map: &Map, policy: &Node) -> Result<(), Problem> {
     if !text(map, "value")?.is_empty() {
         let message = "'hold_id' cannot be combined with 'value': each request has its own id";
         return Err(Problem::new(at_key(map, "value").unwrap_or(policy.at), message));
+    }
+    if let Some(at) = at_key(map, "one_of") {
+        let message = "'one_of' cannot be combined with slots (`concurrent`)";
+        return Err(Problem::new(at, message));
     }
     for (key, reason) in [
         ("charge_afterwards", "a request takes its slots before it begins"),

@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 
 use crate::scene::START;
 
-struct Server {
+pub(crate) struct Server {
     clock: ManualClock,
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -34,7 +34,7 @@ struct Server {
 }
 
 impl Server {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::with(RespSettings::default()).await
     }
 
@@ -55,7 +55,7 @@ impl Server {
         Self { clock, address, stop: Some(stop), task }
     }
 
-    async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         Client::connect(self.address.port()).await.unwrap()
     }
 
@@ -109,7 +109,7 @@ async fn ask(client: &mut Client, line: &str) -> String {
 }
 
 /// Sends a command whose arguments can contain spaces. Returns its reply as a text in one line.
-async fn call(client: &mut Client, arguments: &[&str]) -> String {
+pub(crate) async fn call(client: &mut Client, arguments: &[&str]) -> String {
     show(&client.call(arguments).await.unwrap())
 }
 

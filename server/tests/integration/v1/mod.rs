@@ -64,7 +64,7 @@ impl Server {
         answer
     }
 
-    async fn ask(&self, verb: &str, body: Value) -> (u16, Value) {
+    pub(crate) async fn ask(&self, verb: &str, body: Value) -> (u16, Value) {
         let answer = self.post(verb, &body.to_string()).await;
         (answer.status, answer.json())
     }
