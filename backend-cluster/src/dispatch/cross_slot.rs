@@ -218,6 +218,8 @@ impl<'a> SlotAnswer<'a> {
             if verdict.outcome() != Outcome::Allowed {
                 continue;
             }
+            // An undo names only the charges of lists that have paid.
+            let charge = &charge.in_list(0);
             match charged.iter_mut().find(|group| group.at == *at) {
                 Some(group) => group.add(place, *charge),
                 None => {

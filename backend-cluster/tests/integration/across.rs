@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate_cluster::{Call, Charge, ManualClock, Operation, Policy, Store, Timestamp};
+use tidegate_cluster::{
+    Call, Charge, ErrorKind, ManualClock, Operation, Outcome, Policy, Store, Timestamp,
+};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
@@ -317,4 +319,53 @@ async fn a_reservation_that_one_slot_refuses_books_nothing_in_the_other() {
     }
     let decision = store.decide(Call::new(reserve(10), &charges)).await.unwrap();
     assert_eq!(decision.wait(), Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn alternatives_in_several_slots_are_unsupported() {
+    let store = patient(cluster().await).prefix(fresh_prefix()).build().unwrap();
+    let [one, other] = two_subjects().await;
+    let (own, pool) = (policy("own: fixed-window 1/1d"), policy("pool: fixed-window 9/1d"));
+    let apart = [Charge::new(&own, &one).in_list(1), Charge::new(&pool, &other).in_list(1)];
+    let error = store.decide(Call::acquire(&apart)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("with one tenant"), "{error}");
+    assert_eq!(used(&store, apart[0].in_list(0)).await, 0);
+    let together = apart.map(|charge| charge.tenant("acme"));
+    for payer in [0, 1] {
+        let decision = store.decide(Call::acquire(&together)).await.unwrap();
+        assert_eq!(decision.verdicts()[payer].outcome(), Outcome::Allowed);
+        assert_eq!(decision.verdicts()[1 - payer].outcome(), Outcome::Skipped);
+    }
+}
+
+/// The slot of the list has possibly charged an alternative when the other slot refuses. The undo
+/// must name only the alternative that has paid.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_in_one_slot_is_charged_with_a_charge_in_another_slot_or_not_at_all() {
+    let store = patient(cluster().await).prefix(fresh_prefix()).build().unwrap();
+    let [one, other] = two_subjects().await;
+    let (own, pool) = (policy("own: fixed-window 3/10d"), policy("pool: fixed-window 99/10d"));
+    let total = policy("total: fixed-window 20/10d");
+    let list = [&own, &pool].map(|policy| Charge::new(policy, "s").tenant(&one).in_list(1));
+    let mut admitted = 0;
+    for _ in 0..5 {
+        let mut callers = JoinSet::new();
+        for _ in 0..16 {
+            let (store, one, other) = (store.clone(), one.clone(), other.clone());
+            let (own, pool, total) = (own.clone(), pool.clone(), total.clone());
+            callers.spawn(async move {
+                let list = [&own, &pool].map(|policy| Charge::new(policy, "s").tenant(&one));
+                let [own, pool] = list.map(|charge| charge.in_list(1));
+                let charges = [own, Charge::new(&total, &other), pool];
+                store.decide(Call::acquire(&charges)).await.unwrap().is_allowed()
+            });
+        }
+        admitted += callers.join_all().await.into_iter().filter(|is_admitted| *is_admitted).count();
+    }
+    let (own, pool) =
+        (used(&store, list[0].in_list(0)).await, used(&store, list[1].in_list(0)).await);
+    assert_eq!(own + pool, admitted as u64, "{own} and {pool}");
+    assert_eq!(used(&store, Charge::new(&total, &other)).await, own + pool);
+    assert!((1..=20).contains(&admitted), "{admitted}");
 }

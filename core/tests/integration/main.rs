@@ -4,6 +4,8 @@
 mod adjusted;
 #[cfg(feature = "tokio")]
 mod allocations;
+#[cfg(all(feature = "tokio", feature = "serde"))]
+mod alternatives;
 mod api;
 #[cfg(feature = "tokio")]
 mod attempts;

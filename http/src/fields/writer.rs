@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
-use tidegate_core::{Decision, DegradedAnswer, Policy, PolicyVerdict};
+use tidegate_core::{Decision, DegradedAnswer, Outcome, Policy, PolicyVerdict};
 
 use super::text::{Text, check, fits, secs_ceil};
 use super::{FieldError, FieldFormat, FieldScope, names};
@@ -319,7 +319,9 @@ impl FieldWriter {
         };
         let fit = verdicts.into_iter().filter(|(verdict, _)| fits(verdict.name()));
         let enforced = fit.inspect(add_warning).filter(|(verdict, _)| !verdict.is_shadow());
-        let verdicts = enforced.enumerate();
+        // Another alternative pays, so the amount of a skipped policy limits nothing.
+        let is_effective = |verdict: &PolicyVerdict<'v>| verdict.outcome() != Outcome::Skipped;
+        let verdicts = enforced.enumerate().filter(|(_, (verdict, _))| is_effective(verdict));
         let mut verdicts: SmallVec<[Written<'v>; 4]> = verdicts
             .map(|(place, (verdict, partition_key))| Written { place, verdict, partition_key })
             .collect();

@@ -184,12 +184,13 @@ impl Admission {
         let is_charged = decision.is_allowed() && decision.degraded().is_none();
         let refund = if is_charged && shared.settings.refund.is_some() {
             let charged = call.charges.iter().zip(is_refunded).zip(decision.verdicts());
-            // A shadow policy that denied did not make the charge, so there is nothing to refund.
+            // A shadow policy that denied, and an alternative that does not pay, did not make the
+            // charge, so there is nothing to refund.
             let refundable = charged.filter(|((_, is_refunded), verdict)| {
                 **is_refunded && verdict.outcome() == Outcome::Allowed
             });
             let charges: SmallVec<[Charge<'_>; FEW]> =
-                refundable.map(|((charge, _), _)| charge).collect();
+                refundable.map(|((charge, _), _)| charge.in_list(0)).collect();
             (!charges.is_empty()).then(|| Box::new(Call::new(Operation::Refund, &charges).into()))
         } else {
             None
@@ -201,7 +202,8 @@ impl Admission {
 
 impl LimitCharge<'_> {
     fn as_charge(&self) -> Charge<'_> {
-        Charge::new(self.policy, self.subject.as_bytes()).tenant(self.tenant()).cost(self.cost)
+        let charge = Charge::new(self.policy, self.subject.as_bytes());
+        charge.tenant(self.tenant()).cost(self.cost).in_list(self.list)
     }
 
     /// Returns the tenant, which is empty if there is none.

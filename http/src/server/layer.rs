@@ -64,11 +64,13 @@ impl<S: Store> RateLimitLayer<S> {
     /// * The limiter has no policy with the name of a limit.
     /// * A field cannot contain the name of a policy or of a unit.
     /// * The status for requests without a subject is not a client error.
+    /// * The first limit is an [alternative](Limit::alternative), or the policy of an alternative
+    ///   blocks or is a shadow.
     pub fn new(
         limiter: Limiter<S>,
         limits: impl IntoIterator<Item = Limit>,
     ) -> Result<Self, Error> {
-        let limits: Box<[(Policy, Limit)]> = limits
+        let mut limits: Box<[(Policy, Limit)]> = limits
             .into_iter()
             .map(|limit| {
                 let policy = policy_of(&limiter, &limit)?;
@@ -82,6 +84,7 @@ impl<S: Store> RateLimitLayer<S> {
                 "the number of limits is {count}; it must be 1 to {MAX_CHARGES}"
             )));
         }
+        number_lists(&mut limits)?;
         let mut writer = FieldWriter::builder();
         for (policy, limit) in &limits {
             if let Some(unit) = &limit.unit {
@@ -97,6 +100,35 @@ impl<S: Store> RateLimitLayer<S> {
         };
         Ok(Self::from_shared(Shared { limiter, settings, respond: Arc::new(ProblemJson) }))
     }
+}
+
+/// Sets the number of the list of each limit that is an alternative or has one.
+fn number_lists(limits: &mut [(Policy, Limit)]) -> Result<(), Error> {
+    let mut last = 0;
+    for index in 0..limits.len() {
+        let is_next = limits.get(index + 1).is_some_and(|(_, next)| next.is_alternative);
+        let Some((policy, limit)) = limits.get_mut(index) else { continue };
+        match (limit.is_alternative, is_next) {
+            (true, _) if index == 0 => {
+                let message = format!(
+                    "`{policy}` is an alternative to the limit before it, and is the first limit"
+                );
+                return Err(invalid(message));
+            }
+            (false, true) => last += 1,
+            (false, false) => continue,
+            (true, _) => {}
+        }
+        limit.list = last;
+        if policy.block().is_some() || policy.is_shadow() {
+            let message = format!(
+                "`{policy}` is in a list of alternatives; a policy that blocks or is a shadow cannot \
+                 be an alternative"
+            );
+            return Err(invalid(message));
+        }
+    }
+    Ok(())
 }
 
 impl<S, R> RateLimitLayer<S, R> {

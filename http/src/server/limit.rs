@@ -48,6 +48,10 @@ pub struct Limit {
     pub(super) missing: Missing,
     pub(super) unit: Option<Box<str>>,
     pub(super) is_refunded: bool,
+    /// Whether the limit is an alternative to the limit before it.
+    pub(super) is_alternative: bool,
+    /// The number of the list of alternatives to which the limit belongs, or 0.
+    pub(super) list: u8,
     partition_key: Option<HashKey>,
 }
 
@@ -86,6 +90,7 @@ pub(super) struct LimitCharge<'r> {
     pub(super) tenant: Option<Subject<'r>>,
     pub(super) subject: Subject<'r>,
     pub(super) cost: u64,
+    pub(super) list: u8,
     /// `None` if the response does not disclose the partition key.
     pub(super) partition_key: Option<PartitionKey>,
 }
@@ -104,6 +109,8 @@ impl Limit {
             missing: Missing::Refuse(StatusCode::BAD_REQUEST),
             unit: None,
             is_refunded: true,
+            is_alternative: false,
+            list: 0,
             partition_key: None,
         }
     }
@@ -240,6 +247,25 @@ impl Limit {
         Self { is_refunded: false, ..self }
     }
 
+    /// Makes the limit an alternative to the limit before it in the layer. The layer charges only
+    /// one of these limits: the first one that its policy admits. The fields of the response do not
+    /// name the others. See [`Charge::in_list`](tidegate_core::Charge::in_list).
+    ///
+    /// If a limit of the list does not apply to a request, the others are its alternatives.
+    ///
+    /// ```
+    /// use tidegate_http::server::Limit;
+    /// use tidegate_http::subject::{ClientAddress, Everybody};
+    ///
+    /// // The own limit of each client pays first. If it is used up, the shared pool pays.
+    /// let limits =
+    ///     [Limit::by("own", ClientAddress::peer()), Limit::by("pool", Everybody).alternative()];
+    /// # drop(limits);
+    /// ```
+    pub fn alternative(self) -> Self {
+        Self { is_alternative: true, ..self }
+    }
+
     /// Returns the charge of the limit for a request. Returns `None` if the limit does not apply.
     ///
     /// # Errors
@@ -289,6 +315,7 @@ impl Limit {
             tenant,
             subject,
             cost,
+            list: self.list,
             partition_key,
         }))
     }

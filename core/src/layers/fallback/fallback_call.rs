@@ -168,6 +168,9 @@ impl<'a> FallbackCall<'a> {
     /// settled the hold: the inner store must then charge the actual costs. `fallback` is the
     /// answer of the fallback store.
     ///
+    /// Returns `None` if the hold has a list of alternatives, because the answer does not say which
+    /// charge of the list paid.
+    ///
     /// The inner store remembers the charge for at least `time_left`. So while the fallback store
     /// knows the hold, a repeated settlement charges nothing.
     pub(super) fn charge_after(
@@ -177,7 +180,7 @@ impl<'a> FallbackCall<'a> {
     ) -> Option<Call<'a>> {
         let is_missing = self.inner.as_ref().is_err_and(|error| holds::is_missing(error.kind()));
         let is_settlement = self.call.operation == Operation::Settle;
-        if !is_missing || !is_settlement || fallback.is_err() {
+        if !is_missing || !is_settlement || fallback.is_err() || self.call.charges.has_lists() {
             return None;
         }
         let id = self.call.id.filter(|_| self.call.charges.iter().any(|charge| charge.cost > 0))?;

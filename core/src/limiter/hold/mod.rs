@@ -211,6 +211,7 @@ impl<S: Store> Limiter<S> {
                 if ticket.is_degraded()
                     && matches!(error.kind(), ErrorKind::UnknownHold | ErrorKind::IdReused) =>
             {
+                let charges = ticket.paid(charges);
                 let decision = self.send(Operation::Charge, ticket, &charges).await?;
                 Ok(Settlement::from_charge(decision, &charges))
             }

@@ -263,6 +263,17 @@ impl Ticket {
         Ok(charges)
     }
 
+    /// Returns `charges`, which [`charges_at`](Self::charges_at) has returned, without lists of
+    /// alternatives: the charges that do not pay have a cost of 0.
+    pub(super) fn paid<'t>(&self, charges: Vec<Charge<'t>>) -> Vec<Charge<'t>> {
+        let pays = |(charge, held): &(Charge<'t>, &TicketCharge)| charge.list == 0 || held.held > 0;
+        let paid = charges.into_iter().zip(&self.charges).map(|pair| match pays(&pair) {
+            true => pair.0.in_list(0),
+            false => pair.0.in_list(0).cost(0),
+        });
+        paid.collect()
+    }
+
     fn unknown_policy(&self, name: &str) -> Error {
         let known: Vec<String> = self.held().map(|(name, _)| format!("`{name}`")).collect();
         let name: String = name.escape_debug().take(MAX_NAME).collect();

@@ -44,7 +44,10 @@ impl<S: Store + 'static> DetachedRequest<S> {
     }
 
     pub(super) fn can_reserve(&self) -> bool {
-        self.charges.iter().all(|charge| charge.policy().rule().can_reserve())
+        // The first alternative of a list would reserve a place although another one admits now.
+        let can_reserve =
+            |charge: &ChargeBuf<'_>| charge.list == 0 && charge.policy().rule().can_reserve();
+        self.charges.iter().all(can_reserve)
     }
 
     /// Sends the request to the store. The future returns the request together with the answer.
@@ -61,9 +64,12 @@ impl<S: Store + 'static> DetachedRequest<S> {
     /// Refunds the charges of `decision`. If the store answers immediately, this method itself
     /// sends the refund. Otherwise a task sends it.
     pub(super) fn refund(mut self, decision: &Decision) {
-        // A charge that a shadow denied was not made, so it is not refunded.
+        // A charge that a shadow denied, or that was skipped, was not made, so it is not refunded.
         let mut outcomes = decision.verdicts().iter().map(Verdict::outcome);
-        self.charges.retain(|_| outcomes.next() == Some(Outcome::Allowed));
+        self.charges.retain(|charge| {
+            charge.list = 0;
+            outcomes.next() == Some(Outcome::Allowed)
+        });
 
         let runtime = self.runtime.clone();
         let _guard = runtime.enter();

@@ -126,12 +126,17 @@ async fn hold_limits<S: Store + 'static>(
     let _counted = limiter.counted_guard();
     let id = settings.id(request)?;
     let mut call: Option<MultiRequest<'_, S>> = None;
+    let mut last_list = 0;
     for limit in limits {
         let subject = Subject::from(&limit.subject);
         let call_so_far = match call {
             None => limiter.by(limit.policy, subject),
+            Some(call) if limit.list > 0 && limit.list == last_list => {
+                call.or(limit.policy, subject)
+            }
             Some(call) => call.by(limit.policy, subject),
         };
+        last_list = limit.list;
         // A request can cause an estimate of any size. An estimate above `MAX_EXACT` is reduced to
         // `MAX_EXACT`, which every policy refuses too.
         call = Some(call_so_far.cost(limit.cost.min(MAX_EXACT)).tenant(limit.tenant()));
