@@ -625,7 +625,7 @@ impl Lists {
 fn flags(charge: &Charge<'_>, list: u8) -> u8 {
     let shadow = if charge.policy.is_shadow() { SHADOW } else { 0 };
     let check_only = if charge.is_check_only { CHECK_ONLY } else { 0 };
-    shadow | check_only | list * LIST_UNIT
+    shadow | check_only | (list * LIST_UNIT)
 }
 
 fn start_of(charge: &Charge<'_>) -> Start {

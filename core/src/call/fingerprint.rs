@@ -49,7 +49,7 @@ impl Call<'_> {
                 digest.0.update(bytes);
             }
             digest.number(u128::from(if has_costs { charge.cost } else { 0 }));
-            digest.number(u128::from(charge.is_check_only) | u128::from(charge.list) << 1);
+            digest.number(u128::from(charge.is_check_only) | (u128::from(charge.list) << 1));
         }
         digest.0.digest().bytes()
     }
