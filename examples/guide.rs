@@ -38,6 +38,10 @@ pub mod throughput {}
 
 #[doc = include_str!("../docs/guide/changing-limits.md")]
 pub mod changing_limits {}
+
+#[doc = include_str!("../docs/guide/sharing.md")]
+pub mod sharing {}
+
 #[doc = include_str!("../docs/guide/warnings.md")]
 pub mod warnings {}
 

@@ -132,6 +132,12 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["late_cost", "duration", "leased", "suggest"])]
     pub(crate) limit_set: Option<PathBuf>,
 
+    /// Pool that all subjects share, such as `gcra 1000/s`. A request that a policy refuses is
+    /// charged to the pool, and is denied only if the pool refuses it too. Each policy is replayed
+    /// with its own pool. The report shows the number of requests that the pool admitted.
+    #[arg(long, value_name = "POLICY", value_parser = policy, conflicts_with_all = ["late_cost", "duration", "leased", "suggest"])]
+    pub(crate) pool: Option<Policy>,
+
     /// File of grants to quotas and credits, such as payments. It has the fields `time`, `subject`
     /// and `amount`, in any format that a log can have. A subject must be written as in the log.
     /// --time-unit also applies to this file. On a server, the ids of the grants expire about an

@@ -86,6 +86,9 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let replay = replay.listed(lists.as_ref()).settling(args.settling()).slots(args.slots());
     let replay =
         replay.adjusted(limit_set.as_ref()).map_err(|error| Failure::Usage(with_causes(&error)))?;
+    let replay = replay
+        .spilling_to(args.pool.as_ref())
+        .map_err(|error| Failure::Usage(with_causes(&error)))?;
     let mut replay = replay.leased(args.leasing()).granting(grants);
     let mut inputs: Vec<Input> = args.files.iter().map(|path| Input::from_arg(path)).collect();
     if let Some(stop) = &stop {

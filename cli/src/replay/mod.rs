@@ -144,6 +144,20 @@ impl<P: FnMut(Progress)> Replay<P> {
         Ok(self)
     }
 
+    /// Returns this replay with a pool, if there is one. A request that a policy refuses is charged
+    /// to the pool, which all subjects share. Each policy has its own pool.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a store does not support the pool, or if a policy and the pool cannot be
+    /// alternatives.
+    pub fn spilling_to(mut self, pool: Option<&Policy>) -> Result<Self, Error> {
+        if let Some(pool) = pool {
+            self.runs.iter_mut().try_for_each(|run| run.spill_to(pool))?;
+        }
+        Ok(self)
+    }
+
     /// Returns this replay with grants, if there are any. Each grant tops up the quotas and credits
     /// of its subject, before the first request that has the time of the grant or a later time.
     #[must_use]
@@ -194,7 +208,8 @@ impl<P: FnMut(Progress)> Replay<P> {
     /// Decides a record in all runs concurrently, so that the replay waits for the server only once
     /// per record.
     fn decide_together(&mut self, record: Record, subject: &[u8]) -> Result<(), Error> {
-        let charges: Vec<_> = self.runs.iter().map(|run| [run.charge(record, subject)]).collect();
+        let charges: Vec<_> =
+            self.runs.iter().map(|run| run.charges(record.cost, subject)).collect();
         let runs = self.runs.iter().zip(&charges);
         let answers = runs.map(|(run, charge)| run.ask(record, charge)).collect();
         let decisions = self.stores.wait_for_all(answers);
@@ -202,6 +217,7 @@ impl<P: FnMut(Progress)> Replay<P> {
         // nothing.
         self.may_have_written |= !matches!(&decisions, Err(error) if error.kind() == Unavailable);
         let decisions = decisions?;
+        drop(charges);
         let mut runs = self.runs.iter_mut().zip(&decisions);
         runs.try_for_each(|(run, decision)| run.count(record, subject, decision))
     }

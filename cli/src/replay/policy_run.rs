@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::grants::Grant;
 use super::leased::{Leased, Leasing};
 use super::stores::Stores;
@@ -15,6 +17,12 @@ use tidegate_core::{
 /// The number of states that are deleted in one call.
 const BATCH: usize = 64;
 
+/// The subject of the pool, and the tenant of all charges of a replay with a pool.
+const POOL: &[u8] = b"pool";
+
+/// The charges of a record.
+pub(super) type Charges<'a> = SmallVec<[Charge<'a>; 2]>;
+
 /// The time for which a store remembers the id of a grant. It only needs to be longer than the time
 /// in which a store repeats a call.
 const MEMORY_OF_GRANTS: Duration = Duration::from_secs(60);
@@ -23,6 +31,8 @@ const MEMORY_OF_GRANTS: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct PolicyRun {
     policy: Policy,
+    /// The pool that pays for requests that the policy refuses.
+    pool: Option<Policy>,
     clock: ManualClock,
     /// The limit set that the store applies.
     limits: CurrentLimits,
@@ -49,8 +59,8 @@ impl PolicyRun {
         let decisions =
             keep_decisions.then(Decisions::new).transpose().map_err(Error::Decisions)?;
         let (policy, tally) = (policy.clone(), Tally::new(policy));
-        let (stale, leased) = (None, None);
-        Ok(Self { policy, clock, limits, stores, store, stale, tally, decisions, leased })
+        let (stale, leased, pool) = (None, None, None);
+        Ok(Self { policy, pool, clock, limits, stores, store, stale, tally, decisions, leased })
     }
 
     /// Sets the limits that replace the policy of this run.
@@ -58,6 +68,18 @@ impl PolicyRun {
         set.check(&*self.store)?;
         self.limits.replace(set.clone());
         Ok(())
+    }
+
+    /// Sets the pool that pays for requests that the policy refuses.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the policy and the pool cannot be alternatives.
+    pub(super) fn spill_to(&mut self, pool: &Policy) -> Result<(), Error> {
+        self.store.supports(pool)?;
+        self.pool = Some(pool.clone());
+        let charges = self.charges(1, b"subject");
+        Call::acquire(&charges).check().map_err(Error::from)
     }
 
     /// Sets that this run also decides each record with leases.
@@ -72,15 +94,27 @@ impl PolicyRun {
     /// Decides a record.
     #[inline]
     pub(super) fn decide(&mut self, record: Record, subject: &[u8]) -> Result<(), Error> {
-        let charge = [self.charge(record, subject)];
-        let decision = self.stores.wait(self.ask(record, &charge))?;
+        let decision = {
+            let charges = self.charges(record.cost, subject);
+            self.stores.wait(self.ask(record, &charges))?
+        };
         self.count(record, subject, &decision)
     }
 
-    /// Returns the charge of a record.
+    /// Returns the charges of a request: the charge to the policy, and its alternative if there is a
+    /// pool.
     #[inline]
-    pub(super) fn charge<'a>(&'a self, record: Record, subject: &'a [u8]) -> Charge<'a> {
-        Charge::new(&self.policy, subject).cost(record.cost)
+    pub(super) fn charges<'a>(&'a self, cost: u64, subject: &'a [u8]) -> Charges<'a> {
+        let own = self.own(subject).cost(cost);
+        let mut charges = Charges::new();
+        match &self.pool {
+            None => charges.push(own),
+            Some(pool) => {
+                let pool = Charge::new(pool, POOL).tenant(POOL).cost(cost);
+                charges.extend([own, pool].map(|charge| charge.in_list(1)));
+            }
+        }
+        charges
     }
 
     /// Sets the clock to the time of a record, and starts the decision about this record.
@@ -88,10 +122,17 @@ impl PolicyRun {
     pub(super) fn ask<'a>(
         &'a self,
         record: Record,
-        charge: &'a [Charge<'a>; 1],
+        charges: &'a [Charge<'a>],
     ) -> Answer<'a, Result<Decision, tidegate_core::Error>> {
         self.clock.set(Timestamp::from_micros(record.time));
-        self.store.decide(Call::acquire(charge))
+        self.store.decide(Call::acquire(charges))
+    }
+
+    /// Returns a charge to the policy itself. With a pool, all charges have one tenant, so that
+    /// their states are in one slot of a cluster.
+    fn own<'a>(&'a self, subject: &'a [u8]) -> Charge<'a> {
+        let charge = Charge::new(&self.policy, subject);
+        if self.pool.is_some() { charge.tenant(POOL) } else { charge }
     }
 
     /// Makes a grant at its time, if the policy is a quota or has credits.
@@ -100,7 +141,7 @@ impl PolicyRun {
             return Ok(());
         }
         self.clock.set(Timestamp::from_micros(grant.time));
-        let charge = [Charge::new(&self.policy, grant.subject).cost(grant.amount)];
+        let charge = [self.own(grant.subject).cost(grant.amount)];
         let (operation, id) =
             (Operation::Grant { ends_at: grant.ends_at }, grant.number.to_be_bytes());
         let call = Call::new(operation, &charge).with_id(CallId::new(&id, MEMORY_OF_GRANTS));
@@ -149,7 +190,8 @@ impl PolicyRun {
 
     /// Deletes the states of all subjects.
     pub(super) fn clean_up(&self, subjects: &[&[u8]]) -> Result<(), Error> {
-        let charges: Vec<_> = subjects.iter().map(|s| [Charge::new(&self.policy, s)]).collect();
+        let mut charges: Vec<_> = subjects.iter().map(|subject| [self.own(subject)]).collect();
+        charges.extend(self.pool.iter().map(|pool| [Charge::new(pool, POOL).tenant(POOL)]));
         let resets: Vec<_> = charges.iter().map(|c| Call::new(Operation::Reset, c)).collect();
         for store in std::iter::once(&self.store).chain(&self.stale) {
             for batch in resets.chunks(BATCH) {
@@ -163,7 +205,7 @@ impl PolicyRun {
     }
 
     pub(super) fn report(&self, subjects: &Subjects) -> PolicyReport {
-        self.tally.report(&self.policy, subjects)
+        self.tally.report(&self.policy, self.pool.as_ref(), subjects)
     }
 
     /// Returns the report about leases, or `None` if this run has no leases.

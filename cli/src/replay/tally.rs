@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::days::Days;
 use super::timeline::Timeline;
-use crate::report::{GrantsReport, Offender, PolicyReport, WarningsReport, escape};
+use crate::report::{GrantsReport, Offender, PolicyReport, PoolReport, WarningsReport, escape};
 use crate::trace::{Record, Subjects};
 use tidegate_core::{Decision, Outcome, Policy, Verdict};
 
@@ -22,6 +22,8 @@ pub(super) struct Tally {
     timeline: Timeline,
     days: Option<Days>,
     grants: GrantsReport,
+    /// The requests that the pool has paid for.
+    pool: PoolReport,
     warns: bool,
     /// The limit of credits, or `None` for other policies. A later grant can admit any cost up to
     /// this limit, although a denial has no wait.
@@ -54,11 +56,17 @@ impl Tally {
         if admitted {
             self.admitted += 1;
             self.cost_admitted = self.cost_admitted.saturating_add(record.cost);
+            if pool_pays(decision) {
+                self.pool.admitted += 1;
+                self.pool.cost_admitted = self.pool.cost_admitted.saturating_add(record.cost);
+            }
         } else {
             counts.denied += 1;
             self.denied += 1;
             self.cost_denied = self.cost_denied.saturating_add(record.cost);
-            let verdict = decision.verdicts().first();
+            // With a pool, the verdict that refuses has the shorter of the two waits.
+            let refusal = decision.refused_by().next().unwrap_or(0);
+            let verdict = decision.verdicts().get(refusal);
             // A list denies a subject, whatever the cost.
             let is_listed = verdict.is_some_and(|verdict| verdict.outcome() == Outcome::DenyListed);
             match verdict.and_then(Verdict::retry_after) {
@@ -86,7 +94,12 @@ impl Tally {
         }
     }
 
-    pub(super) fn report(&self, policy: &Policy, subjects: &Subjects) -> PolicyReport {
+    pub(super) fn report(
+        &self,
+        policy: &Policy,
+        pool: Option<&Policy>,
+        subjects: &Subjects,
+    ) -> PolicyReport {
         let mut denied: Vec<(usize, Counts)> =
             self.by_subject.iter().copied().enumerate().filter(|(_, c)| c.denied > 0).collect();
         let subjects_denied = denied.len() as u64;
@@ -120,14 +133,22 @@ impl Tally {
             timeline: self.timeline.report(),
             grants: (self.grants != GrantsReport::default()).then_some(self.grants),
             warnings,
+            pool: pool.map(|pool| PoolReport { policy: pool.to_string(), ..self.pool.clone() }),
             days: self.days.as_ref().map(Days::report).unwrap_or_default(),
         }
     }
+}
+
+/// Returns `true` if the second charge, which is the charge to the pool, pays.
+fn pool_pays(decision: &Decision) -> bool {
+    decision.verdicts().get(1).is_some_and(|verdict| verdict.outcome() == Outcome::Allowed)
 }
 
 /// Returns `true` if every policy of the decision allowed the request. For a shadow, this is the
 /// decision that an enforced policy would have made, because a replay also reports the denials of a
 /// shadow.
 pub(super) fn would_admit(decision: &Decision) -> bool {
-    decision.verdicts().iter().all(|v| v.outcome() == Outcome::Allowed)
+    let passes =
+        |verdict: &Verdict| matches!(verdict.outcome(), Outcome::Allowed | Outcome::Skipped);
+    decision.verdicts().iter().all(passes)
 }

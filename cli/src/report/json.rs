@@ -65,6 +65,9 @@
 //!   is the sum of all made grants.
 //! * A policy with `warn` has `warnings`, such as `{"requests": 12, "subjects": 3}`: the requests
 //!   at which it warned, and their subjects.
+//! * With `--pool`, a policy has `pool`, such as `{"policy": "pool: gcra 9/1s burst 9", "admitted":
+//!   8, "cost_admitted": 8}`. The numbers `admitted` and `cost_admitted` of the policy include the
+//!   requests that the pool admitted.
 //! * `settling` exists if `--late-cost` is set. `way` is `check`, `fixed` or `learned`.
 //!   `idle_cost_s` is in units of cost times seconds, and `idle_cost` is the average over time.
 //! * `slots` exists if there are policies of slots. `peak_wanted` and `peak` are numbers of slots

@@ -138,6 +138,21 @@ pub struct PolicyReport {
     /// The warnings of the policy, or `None` if the policy never warns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warnings: Option<WarningsReport>,
+    /// The pool, or `None` if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolReport>,
+}
+
+/// The requests that a policy refused and the pool paid for. The numbers of the policy include
+/// them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct PoolReport {
+    /// The policy of the pool as text.
+    pub policy: String,
+    /// The number of requests that the pool admitted.
+    pub admitted: u64,
+    /// The cost of these requests.
+    pub cost_admitted: u64,
 }
 
 /// The requests at which a policy [warned](tidegate_core::Policy::warn_at).

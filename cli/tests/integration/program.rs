@@ -476,6 +476,41 @@ fn a_limit_set_replaces_the_policy_with_its_name() {
 }
 
 #[test]
+fn a_pool_pays_for_the_requests_that_a_policy_refuses() {
+    let folder = folder();
+    let page = folder.path().join("page.html");
+    // The first subject sends ten requests within a second.
+    let replay = |options: &[&str]| {
+        tidegate(&[&["replay", "--policy", "fixed-window 3/1h", "-"], options].concat(), &log())
+    };
+    let alone = json(&replay(&["--json"]))["policies"][0].clone();
+    assert!(alone["pool"].is_null());
+    let denied = alone["denied"].as_u64().unwrap();
+    for limit in [1, 3, 99] {
+        let pool = format!("fixed-window {limit}/1h");
+        let with = json(&replay(&["--json", "--pool", &pool]))["policies"][0].clone();
+        let admitted = denied.min(limit);
+        let expected = serde_json::json!(
+            {"policy": pool, "admitted": admitted, "cost_admitted": admitted});
+        assert_eq!(with["pool"], expected);
+        assert_eq!(with["denied"], denied - admitted);
+    }
+    let options = ["--pool", "fixed-window 3/1h", "--html", page.to_str().unwrap()];
+    let output = replay(&options);
+    let table = text(&output.stdout);
+    let own = alone["admitted"].as_u64().unwrap();
+    let line = format!("fixed-window 3/1h: paid for {own} requests; fixed-window 3/1h for 3\n");
+    assert!(table.contains(&line), "{table}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains(">Admitted by the pool</th>"), "{page}");
+    let options = ["replay", "--policy", "gcra 1/s block 1m", "--pool", "gcra 9/s", "-"];
+    let output = tidegate(&options, &log());
+    assert_eq!(output.status.code(), Some(2));
+    let message = text(&output.stderr);
+    assert!(message.contains("a policy that blocks cannot be an alternative"), "{message}");
+}
+
+#[test]
 fn requests_from_the_percentage_of_a_limit_on_are_counted() {
     let folder = folder();
     let page = folder.path().join("page.html");

@@ -6,7 +6,7 @@ use super::escape::Html;
 use crate::report::escape::shorten;
 use crate::report::number::{share, thousands};
 use crate::report::time::{micros_text, moment};
-use crate::report::{GrantsReport, PolicyReport, Report, Source, WarningsReport};
+use crate::report::{GrantsReport, PolicyReport, PoolReport, Report, Source, WarningsReport};
 
 /// Writes the section.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
@@ -61,13 +61,25 @@ fn grant_number(policy: &PolicyReport, number: fn(GrantsReport) -> u64) -> Strin
     policy.grants.map_or_else(|| "–".to_owned(), |grants| thousands(number(grants)))
 }
 
+/// The columns that are shown if there was a pool.
+const POOL_COLUMNS: [Column; 2] = [
+    ("Pool", |policy| pool_value(policy, |pool| pool.policy.clone())),
+    ("Admitted by the pool", |policy| pool_value(policy, |pool| thousands(pool.admitted))),
+];
+
+fn pool_value(policy: &PolicyReport, value: fn(&PoolReport) -> String) -> String {
+    policy.pool.as_ref().map_or_else(|| "–".to_owned(), value)
+}
+
 fn policies(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let costs: &[Column] = if report.source.has_costs() { &COST_COLUMNS } else { &[] };
     let has_grants = report.policies.iter().any(|policy| policy.grants.is_some());
     let grants: &[Column] = if has_grants { &GRANT_COLUMNS } else { &[] };
     let has_warnings = report.policies.iter().any(|policy| policy.warnings.is_some());
     let warnings: &[Column] = if has_warnings { &WARNING_COLUMNS } else { &[] };
-    let columns = || COLUMNS.iter().chain(costs).chain(grants).chain(warnings);
+    let has_pool = report.policies.iter().any(|policy| policy.pool.is_some());
+    let pool: &[Column] = if has_pool { &POOL_COLUMNS } else { &[] };
+    let columns = || COLUMNS.iter().chain(costs).chain(grants).chain(warnings).chain(pool);
     writeln!(
         out,
         "<div class=\"scroll\" role=\"region\" aria-labelledby=\"details\" tabindex=\"0\">\n\

@@ -59,6 +59,7 @@ pub fn write(report: &Report, out: &mut impl io::Write, options: Options) -> io:
     for policy in &report.policies {
         grants(policy, out, options.width, paint)?;
         warnings(policy, out, options.width)?;
+        pool(policy, out, options.width)?;
     }
     if report.policies.iter().any(|policy| !policy.offenders.is_empty()) {
         writeln!(out)?;
@@ -168,6 +169,14 @@ fn warnings(policy: &PolicyReport, out: &mut impl io::Write, width: usize) -> io
     let subjects = counted(subjects, "subject", "subjects");
     let policy = shorten(&policy.policy, width / 2);
     writeln!(out, "{policy}: warned at {requests} of {subjects}")
+}
+
+/// Writes a line about the pool, or nothing if there was none.
+fn pool(policy: &PolicyReport, out: &mut impl io::Write, width: usize) -> io::Result<()> {
+    let Some(pool) = &policy.pool else { return Ok(()) };
+    let own = counted(policy.admitted.saturating_sub(pool.admitted), "request", "requests");
+    let (name, policy) = (shorten(&pool.policy, width / 3), shorten(&policy.policy, width / 3));
+    writeln!(out, "{policy}: paid for {own}; {name} for {}", thousands(pool.admitted))
 }
 
 fn cells(policy: &PolicyReport, costs: bool, never: bool) -> Vec<Cell> {

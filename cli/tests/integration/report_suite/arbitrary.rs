@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate::report::{
-    Day, Fill, GrantsReport, LeasedReport, LeasedRun, Offender, PolicyReport, Report,
+    Day, Fill, GrantsReport, LeasedReport, LeasedRun, Offender, PolicyReport, PoolReport, Report,
     SettlingReport, SettlingRun, SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline,
     WarningsReport, Way,
 };
@@ -73,6 +73,7 @@ prop_compose! {
         days in vec(day(), 0..4),
         grants in prop::option::of([number(), number(), number()]),
         warnings in prop::option::of([number(), number()]),
+        pool in prop::option::of((text(), number(), number())),
     ) -> PolicyReport {
         let [policy, algorithm] = words;
         let [admitted, denied, cost_admitted, cost_denied, never, subjects_denied] = numbers;
@@ -81,6 +82,9 @@ prop_compose! {
             subjects_denied, max_wait, offenders, timeline, days,
             grants: grants.map(|[amount, made, refused]| GrantsReport { amount, made, refused }),
             warnings: warnings.map(|[requests, subjects]| WarningsReport { requests, subjects }),
+            pool: pool.map(|(policy, admitted, cost_admitted)| {
+                PoolReport { policy, admitted, cost_admitted }
+            }),
         }
     }
 }

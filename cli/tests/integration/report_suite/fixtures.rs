@@ -106,6 +106,7 @@ fn day_policy(
         days: vec![],
         grants: None,
         warnings: None,
+        pool: None,
     }
 }
 

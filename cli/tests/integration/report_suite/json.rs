@@ -45,6 +45,7 @@ fn small() -> Report {
             days: vec![],
             grants: None,
             warnings: None,
+            pool: None,
             timeline: Timeline {
                 start: fixtures::START,
                 step: 5_000_000,
