@@ -132,6 +132,11 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["late_cost", "duration", "leased", "suggest"])]
     pub(crate) limit_set: Option<PathBuf>,
 
+    /// File of the limit set before a change. The report shows the subjects that --limit-set denies
+    /// more often than this set. Without --policy, the policies of both sets are replayed.
+    #[arg(long, value_name = "FILE", requires = "limit_set")]
+    pub(crate) limit_set_before: Option<PathBuf>,
+
     /// Pool that all subjects share, such as `gcra 1000/s`. A request that a policy refuses is
     /// charged to the pool, and is denied only if the pool refuses it too. Each policy is replayed
     /// with its own pool. The report shows the number of requests that the pool admitted.
@@ -361,6 +366,37 @@ impl Replay {
             ));
         }
         parse_file(path).map(Some)
+    }
+
+    /// Reads the file of the earlier limit set.
+    pub(crate) fn limit_set_before(&self) -> Result<Option<LimitSet>, String> {
+        self.limit_set_before.as_deref().map(parse_file).transpose()
+    }
+
+    /// Returns the policies of both limit sets, each name once. A policy of the earlier set counts
+    /// only if the set of `--limit-set` has no policy of its name.
+    pub(crate) fn policies_of_sets(
+        set: Option<&LimitSet>,
+        before: Option<&LimitSet>,
+    ) -> Result<Vec<Policy>, String> {
+        let mut policies: Vec<Policy> = vec![];
+        let mut all: Vec<&Policy> =
+            set.into_iter().chain(before).flat_map(LimitSet::policies).collect();
+        all.sort_by_key(|policy| policy.name().to_owned());
+        // Slots need the durations of requests.
+        for policy in all.into_iter().filter(|policy| !policy.is_concurrent()) {
+            if !policies.iter().any(|known| known.name() == policy.name()) {
+                policies.push(policy.clone());
+            }
+        }
+        match policies.is_empty() {
+            true => {
+                Err("the limit sets have only overrides; give the policies of the program with \
+                         --policy"
+                    .to_owned())
+            }
+            false => Ok(policies),
+        }
     }
 
     /// Reads the file of the grants.

@@ -56,10 +56,17 @@ impl Failure {
 }
 
 pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
-    let policies = args.policies().map_err(Failure::Usage)?;
     let backend = args.backend().map_err(Failure::Usage)?;
     let lists = args.lists().map_err(Failure::Usage)?;
     let limit_set = args.limit_set().map_err(Failure::Usage)?;
+    let before = args.limit_set_before().map_err(Failure::Usage)?;
+    let policies = match &before {
+        Some(_) if args.policy.is_empty() => {
+            args::Replay::policies_of_sets(limit_set.as_ref(), before.as_ref())
+        }
+        _ => args.policies(),
+    };
+    let policies = policies.map_err(Failure::Usage)?;
     let grants = args.grants().map_err(Failure::Usage)?;
     outputs::check(args).map_err(Failure::Usage)?;
     let options = trace::Options {
@@ -86,6 +93,9 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let replay = replay.listed(lists.as_ref()).settling(args.settling()).slots(args.slots());
     let replay =
         replay.adjusted(limit_set.as_ref()).map_err(|error| Failure::Usage(with_causes(&error)))?;
+    let replay = replay
+        .compared_with(before.as_ref())
+        .map_err(|error| Failure::Usage(with_causes(&error)))?;
     let replay = replay
         .spilling_to(args.pool.as_ref())
         .map_err(|error| Failure::Usage(with_causes(&error)))?;

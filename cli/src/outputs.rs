@@ -17,7 +17,7 @@ pub(crate) fn check(args: &args::Replay) -> Result<(), String> {
     let outputs: Vec<(&str, &Path)> =
         outputs.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?))).collect();
     for &(option, path) in &outputs {
-        let others = [&args.grants, &args.lists, &args.limit_set];
+        let others = [&args.grants, &args.lists, &args.limit_set, &args.limit_set_before];
         for input in args.files.iter().chain(others.into_iter().flatten()) {
             if is_same(path, input) {
                 let (path, input) = (shown(path), shown(input));

@@ -144,6 +144,19 @@ impl<P: FnMut(Progress)> Replay<P> {
         Ok(self)
     }
 
+    /// Returns this replay in which each policy is compared with the policy of the earlier set
+    /// `before`, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a store does not support one of the policies of the set.
+    pub fn compared_with(mut self, before: Option<&LimitSet>) -> Result<Self, Error> {
+        if let Some(before) = before {
+            self.runs.iter_mut().try_for_each(|run| run.compare_with(before))?;
+        }
+        Ok(self)
+    }
+
     /// Returns this replay with a pool, if there is one. A request that a policy refuses is charged
     /// to the pool, which all subjects share. Each policy has its own pool.
     ///

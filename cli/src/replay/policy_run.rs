@@ -33,6 +33,8 @@ pub struct PolicyRun {
     policy: Policy,
     /// The pool that pays for requests that the policy refuses.
     pool: Option<Policy>,
+    /// The run with which this run is compared. It decides the same records.
+    before: Option<Box<PolicyRun>>,
     clock: ManualClock,
     /// The limit set that the store applies.
     limits: CurrentLimits,
@@ -59,14 +61,34 @@ impl PolicyRun {
         let decisions =
             keep_decisions.then(Decisions::new).transpose().map_err(Error::Decisions)?;
         let (policy, tally) = (policy.clone(), Tally::new(policy));
-        let (stale, leased, pool) = (None, None, None);
-        Ok(Self { policy, pool, clock, limits, stores, store, stale, tally, decisions, leased })
+        let (stale, leased, pool, before) = (None, None, None, None);
+        Ok(Self {
+            policy,
+            pool,
+            before,
+            clock,
+            limits,
+            stores,
+            store,
+            stale,
+            tally,
+            decisions,
+            leased,
+        })
     }
 
     /// Sets the limits that replace the policy of this run.
     pub(super) fn adjust(&self, set: &LimitSet) -> Result<(), Error> {
         set.check(&*self.store)?;
         self.limits.replace(set.clone());
+        Ok(())
+    }
+
+    /// Sets that this run is compared with a run in which `set` replaces the policy.
+    pub(super) fn compare_with(&mut self, set: &LimitSet) -> Result<(), Error> {
+        let before = Self::new(&self.policy, self.stores.clone(), false)?;
+        before.adjust(set)?;
+        self.before = Some(Box::new(before));
         Ok(())
     }
 
@@ -79,7 +101,9 @@ impl PolicyRun {
         self.store.supports(pool)?;
         self.pool = Some(pool.clone());
         let charges = self.charges(1, b"subject");
-        Call::acquire(&charges).check().map_err(Error::from)
+        Call::acquire(&charges).check()?;
+        drop(charges);
+        self.before.as_mut().map_or(Ok(()), |before| before.spill_to(pool))
     }
 
     /// Sets that this run also decides each record with leases.
@@ -140,6 +164,9 @@ impl PolicyRun {
         if !self.policy.is_quota() {
             return Ok(());
         }
+        if let Some(before) = &mut self.before {
+            before.grant(grant)?;
+        }
         self.clock.set(Timestamp::from_micros(grant.time));
         let charge = [self.own(grant.subject).cost(grant.amount)];
         let (operation, id) =
@@ -168,7 +195,10 @@ impl PolicyRun {
         if let Some(leased) = &mut self.leased {
             leased.decide(&self.policy, record, subject, would_admit(decision))?;
         }
-        Ok(())
+        match &mut self.before {
+            Some(before) => before.decide(record, subject),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn restart(&mut self) {
@@ -186,6 +216,9 @@ impl PolicyRun {
         if let Some(leased) = &mut self.leased {
             leased.restart();
         }
+        if let Some(before) = &mut self.before {
+            before.restart();
+        }
     }
 
     /// Deletes the states of all subjects.
@@ -201,11 +234,14 @@ impl PolicyRun {
                 }
             }
         }
-        Ok(())
+        self.before.as_ref().map_or(Ok(()), |before| before.clean_up(subjects))
     }
 
     pub(super) fn report(&self, subjects: &Subjects) -> PolicyReport {
-        self.tally.report(&self.policy, self.pool.as_ref(), subjects)
+        let report = self.tally.report(&self.policy, self.pool.as_ref(), subjects);
+        let compared =
+            self.before.as_ref().map(|before| self.tally.compared_with(&before.tally, subjects));
+        PolicyReport { compared, ..report }
     }
 
     /// Returns the report about leases, or `None` if this run has no leases.

@@ -2,7 +2,10 @@ use std::time::Duration;
 
 use super::days::Days;
 use super::timeline::Timeline;
-use crate::report::{GrantsReport, Offender, PolicyReport, PoolReport, WarningsReport, escape};
+use crate::report::{
+    ComparedReport, ComparedSubject, GrantsReport, Offender, PolicyReport, PoolReport,
+    WarningsReport, escape,
+};
 use crate::trace::{Record, Subjects};
 use tidegate_core::{Decision, Outcome, Policy, Verdict};
 
@@ -133,8 +136,39 @@ impl Tally {
             timeline: self.timeline.report(),
             grants: (self.grants != GrantsReport::default()).then_some(self.grants),
             warnings,
+            compared: None,
             pool: pool.map(|pool| PoolReport { policy: pool.to_string(), ..self.pool.clone() }),
             days: self.days.as_ref().map(Days::report).unwrap_or_default(),
+        }
+    }
+}
+
+impl Tally {
+    /// Compares the denials of each subject with those of an earlier limit.
+    pub(super) fn compared_with(&self, before: &Self, subjects: &Subjects) -> ComparedReport {
+        let pairs = self.by_subject.iter().zip(&before.by_subject).enumerate();
+        let of = |more: fn(&Counts, &Counts) -> bool| {
+            pairs.clone().filter(move |(_, (now, before))| more(now, before))
+        };
+        let mut more: Vec<_> = of(|now, before| now.denied > before.denied).collect();
+        more.sort_by_key(|&(subject, (now, before))| {
+            (std::cmp::Reverse(now.denied - before.denied), subject)
+        });
+        let compared = |&(subject, (now, before)): &(usize, (&Counts, &Counts))| {
+            let bytes = u32::try_from(subject).ok().and_then(|subject| subjects.get(subject));
+            ComparedSubject {
+                subject: escape::printable(bytes.unwrap_or_default()),
+                requests: now.requests,
+                denied_before: before.denied,
+                denied: now.denied,
+            }
+        };
+        ComparedReport {
+            subjects_new: of(|now, before| now.denied > 0 && before.denied == 0).count() as u64,
+            subjects_more: more.len() as u64,
+            subjects_fewer: of(|now, before| now.denied < before.denied).count() as u64,
+            denied_before: before.denied,
+            subjects: more.iter().take(OFFENDERS).map(compared).collect(),
         }
     }
 }

@@ -141,6 +141,38 @@ pub struct PolicyReport {
     /// The pool, or `None` if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolReport>,
+    /// The comparison with an earlier limit set, or `None` if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compared: Option<ComparedReport>,
+}
+
+/// The comparison of a policy with an earlier limit set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ComparedReport {
+    /// The number of subjects that are denied now and were never denied before.
+    pub subjects_new: u64,
+    /// The number of subjects that are denied more often than before.
+    pub subjects_more: u64,
+    /// The number of subjects that are denied less often than before.
+    pub subjects_fewer: u64,
+    /// The number of requests that were denied before.
+    pub denied_before: u64,
+    /// The subjects that are denied more often, with the largest increase first. The list is
+    /// complete if its length is `subjects_more`.
+    pub subjects: Vec<ComparedSubject>,
+}
+
+/// A subject that is denied more often than before.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ComparedSubject {
+    /// The subject as text, as [`escape::printable`] returns it.
+    pub subject: String,
+    /// The number of requests of the subject.
+    pub requests: u64,
+    /// The number of requests that were denied before.
+    pub denied_before: u64,
+    /// The number of requests that are denied now.
+    pub denied: u64,
 }
 
 /// The requests that a policy refused and the pool paid for. The numbers of the policy include

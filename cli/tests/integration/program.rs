@@ -476,6 +476,46 @@ fn a_limit_set_replaces_the_policy_with_its_name() {
 }
 
 #[test]
+fn two_limit_sets_are_compared_by_the_subjects_that_they_deny() {
+    let folder = folder();
+    let [before, after, page] = ["before.txt", "after.txt", "page.html"];
+    let [before, after, page] = [before, after, page].map(|name| folder.path().join(name));
+    let paths = [&after, &before, &page].map(|path| path.to_str().unwrap());
+    std::fs::write(&before, "ip: fixed-window 9/1h\nold: gcra 1/s").unwrap();
+    // The first subject sends ten requests within a second, and the others fewer.
+    std::fs::write(&after, "ip: fixed-window 3/1h").unwrap();
+    let sets = ["--limit-set", paths[0], "--limit-set-before", paths[1]];
+    let replay = |more: &[&str]| tidegate(&[&["replay", "-"], &sets[..], more].concat(), &log());
+    let report = json(&replay(&["--json"]));
+    let policies = report["policies"].as_array().unwrap();
+    let names = policies.iter().map(|policy| policy["policy"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), ["ip: fixed-window 3/1h", "old: gcra 1/1s burst 1"]);
+    let [changed, same] = &policies[..] else { panic!() };
+    let subject = &changed["compared"]["subjects"][0];
+    assert_eq!(subject["subject"], "192.0.2.1");
+    assert_eq!(subject["denied_before"], 1);
+    assert_eq!(subject["denied"], 7);
+    assert_eq!(changed["compared"]["denied_before"], 1);
+    assert_eq!(same["compared"]["subjects_more"], 0);
+    let output = replay(&["--html", paths[2]]);
+    let table = text(&output.stdout);
+    let line = "ip: fixed-window 3/1h: 0 subjects newly denied; 1 denied more often, 0 less often; \
+                7 requests denied instead of 1\n";
+    assert!(table.contains(line), "{table}");
+    assert!(std::fs::read_to_string(&page).unwrap().contains(">Subjects newly denied</th>"));
+
+    std::fs::write(&before, "ip: fixed-window 9/1h for subject x").unwrap();
+    std::fs::write(&after, "").unwrap();
+    let output = replay(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    let message = text(&output.stderr);
+    assert!(message.contains("the limit sets have only overrides"), "{message}");
+    // With the policy of the program, an override is compared too.
+    let with = replay(&["--json", "--policy", "ip: fixed-window 1/1h"]);
+    assert_eq!(json(&with)["policies"][0]["compared"]["subjects_new"], 0);
+}
+
+#[test]
 fn a_pool_pays_for_the_requests_that_a_policy_refuses() {
     let folder = folder();
     let page = folder.path().join("page.html");

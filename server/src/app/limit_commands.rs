@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::Path;
+use std::process::Command;
 
 use tidegate_cluster::{KeptLimits, LimitBook};
 use tidegate_core::{LimitSet, Store};
@@ -11,6 +12,9 @@ use tidegate_server::store::open_limit_book;
 use super::Failure;
 use crate::log::say;
 use crate::settings::{By, LimitsAction, Store as StoreSettings, Target};
+
+/// The program that replays logs.
+const REPLAY: &str = "tidegate";
 
 /// Executes an action on the limit set in the store, and prints the result.
 ///
@@ -53,9 +57,13 @@ async fn execute(store: &dyn Store, book: &LimitBook, action: LimitsAction) -> R
             say(format!("version {made}"));
             return Ok(());
         }
-        LimitsAction::Set { file, dry_run, by } => {
+        LimitsAction::Set { file, dry_run, log, try_by, by } => {
             let text = read(&file)?;
             set = text.parse().map_err(|error| format!("{}: {error}", file.display()))?;
+            if let Some(log) = log {
+                set.check(store)?;
+                try_on(&log, try_by.as_deref(), &kept.set, &set)?;
+            }
             (by, dry_run)
         }
         LimitsAction::Override { policy, target, until, lasting, by } => {
@@ -92,6 +100,41 @@ async fn change(
     let version = book.change(kept, set, &by.author, &by.reason).await?;
     say(format!("version {version}"));
     Ok(())
+}
+
+/// Replays a log with the program `tidegate`, which prints the subjects that the set `after` denies
+/// more often than the set `before`.
+fn try_on(
+    log: &Path,
+    by: Option<&str>,
+    before: &LimitSet,
+    after: &LimitSet,
+) -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let [old, new] = ["before.txt", "after.txt"].map(|name| folder.path().join(name));
+    std::fs::write(&old, before.to_string())?;
+    std::fs::write(&new, after.to_string())?;
+    let run = |program: &Path| {
+        let mut command = Command::new(program);
+        command.arg("replay").arg("--limit-set").arg(&new).arg("--limit-set-before").arg(&old);
+        command.args(by.iter().flat_map(|by| ["--by", by])).arg("--").arg(log).status()
+    };
+    let status = match run(Path::new(REPLAY)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            run(&std::env::current_exe()?.with_file_name(REPLAY))
+        }
+        status => status,
+    };
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => {
+            Err(format!("`{REPLAY} replay` ended with {status}; nothing was changed").into())
+        }
+        Err(error) => Err(format!(
+            "--try needs the program `{REPLAY}` on the PATH or beside tidegate-server: {error}"
+        )
+        .into()),
+    }
 }
 
 /// Returns the line of a limit.

@@ -88,6 +88,14 @@ pub(crate) enum LimitsAction {
         /// Print the changes, and make none.
         #[arg(long)]
         dry_run: bool,
+        /// Access log to replay first: `tidegate replay` shows the subjects that the new set denies
+        /// more often than the set in the store. The program `tidegate` must be on the PATH, or
+        /// beside tidegate-server.
+        #[arg(long = "try", value_name = "LOG")]
+        log: Option<PathBuf>,
+        /// Subject of the replay, as in `tidegate replay --by`: ip, user, all or a field.
+        #[arg(long, value_name = "WHAT", requires = "log")]
+        try_by: Option<String>,
         #[command(flatten)]
         by: By,
     },

@@ -7,6 +7,8 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use tidegate_core::{CurrentLimits, Timestamp};
@@ -294,6 +296,58 @@ async fn servers_follow_the_set_in_the_store_that_the_commands_change() {
     .unwrap();
     let error = run(&["show"]).await.unwrap_err();
     assert!(error.starts_with("tidegate-server: "), "{error}");
+}
+
+/// Writes a program with the name `tidegate` that prints its arguments and the two limit sets. The
+/// tests of `tidegate replay` use the same options.
+fn replay_in(folder: &Path, code: u8) {
+    let text = format!("#!/bin/sh\necho \"$@\"\n/bin/cat \"$3\" \"$5\"\nexit {code}\n");
+    let path = folder.join("tidegate");
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[tokio::test]
+async fn a_set_is_tried_on_a_log_before_it_is_set() {
+    let redis = Redis::start().await.unwrap();
+    let store = redis.url();
+    let folder = tempfile::tempdir().unwrap();
+    let set = folder.path().join("limits.txt");
+    let set_path = set.to_str().unwrap();
+    let try_it = async |path: &Path| {
+        let mut program = program();
+        program.args(["limits", "--store", &store, "set", set_path, "--reason", "x"]);
+        program.args(["--try", "access.log", "--try-by", "user"]).env("PATH", path);
+        let output = program.output().await.unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.success(), text(output.stdout), text(output.stderr))
+    };
+    let path = folder.path().join("bin");
+    fs::create_dir(&path).unwrap();
+    replay_in(&path, 0);
+    fs::write(&set, "plan: gcra 1/s").unwrap();
+    let (is_done, printed, _) = try_it(&path).await;
+    assert!(is_done && printed.ends_with("version 1\n"), "{printed}");
+    fs::write(&set, "plan: gcra 2/s").unwrap();
+    let (is_done, printed, _) = try_it(&path).await;
+    let mut lines = printed.lines();
+    let arguments: Vec<&str> = lines.next().unwrap().split(' ').collect();
+    let expected =
+        ["replay", "--limit-set", "--limit-set-before", "--by", "user", "--", "access.log"];
+    let is_file = |word: &&&str| word.ends_with("before.txt") || word.ends_with("after.txt");
+    let options: Vec<&str> = arguments.iter().filter(|word| !is_file(word)).copied().collect();
+    assert_eq!(options, expected);
+    let rest: Vec<&str> = lines.collect();
+    let [after, before] = ["plan: gcra 2/1s burst 2", "plan: gcra 1/1s burst 1"];
+    assert_eq!(rest[..2], [after, before], "{printed}");
+    assert!(is_done && printed.ends_with("version 2\n"), "{printed}");
+
+    // If the replay fails, nothing is changed.
+    replay_in(&path, 1);
+    fs::write(&set, "plan: gcra 3/s").unwrap();
+    let (is_done, _, error) = try_it(&path).await;
+    assert!(!is_done && error.contains("nothing was changed"), "{error}");
+    assert_eq!(limits(&store, &["show"]).await.unwrap(), format!("# version 2\n{after}\n"));
 }
 
 #[tokio::test]

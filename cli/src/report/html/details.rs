@@ -6,7 +6,9 @@ use super::escape::Html;
 use crate::report::escape::shorten;
 use crate::report::number::{share, thousands};
 use crate::report::time::{micros_text, moment};
-use crate::report::{GrantsReport, PolicyReport, PoolReport, Report, Source, WarningsReport};
+use crate::report::{
+    ComparedReport, GrantsReport, PolicyReport, PoolReport, Report, Source, WarningsReport,
+};
 
 /// Writes the section.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
@@ -71,6 +73,18 @@ fn pool_value(policy: &PolicyReport, value: fn(&PoolReport) -> String) -> String
     policy.pool.as_ref().map_or_else(|| "–".to_owned(), value)
 }
 
+/// The columns that are shown if the policies are compared with an earlier limit set.
+const COMPARED_COLUMNS: [Column; 3] = [
+    ("Subjects newly denied", |policy| compared_number(policy, |compared| compared.subjects_new)),
+    ("Subjects denied more", |policy| compared_number(policy, |compared| compared.subjects_more)),
+    ("Subjects denied less", |policy| compared_number(policy, |compared| compared.subjects_fewer)),
+];
+
+fn compared_number(policy: &PolicyReport, number: fn(&ComparedReport) -> u64) -> String {
+    let number = policy.compared.as_ref().map(number);
+    number.map_or_else(|| "–".to_owned(), thousands)
+}
+
 fn policies(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let costs: &[Column] = if report.source.has_costs() { &COST_COLUMNS } else { &[] };
     let has_grants = report.policies.iter().any(|policy| policy.grants.is_some());
@@ -79,7 +93,10 @@ fn policies(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let warnings: &[Column] = if has_warnings { &WARNING_COLUMNS } else { &[] };
     let has_pool = report.policies.iter().any(|policy| policy.pool.is_some());
     let pool: &[Column] = if has_pool { &POOL_COLUMNS } else { &[] };
-    let columns = || COLUMNS.iter().chain(costs).chain(grants).chain(warnings).chain(pool);
+    let is_compared = report.policies.iter().any(|policy| policy.compared.is_some());
+    let compared: &[Column] = if is_compared { &COMPARED_COLUMNS } else { &[] };
+    let columns =
+        || COLUMNS.iter().chain(costs).chain(grants).chain(warnings).chain(pool).chain(compared);
     writeln!(
         out,
         "<div class=\"scroll\" role=\"region\" aria-labelledby=\"details\" tabindex=\"0\">\n\

@@ -10,6 +10,7 @@
 //! gcra 1/s burst 20        182,100   1,104   0.6 %        13         998ms
 //! ```
 
+mod compared;
 mod days;
 mod grid;
 mod leased;
@@ -64,6 +65,10 @@ pub fn write(report: &Report, out: &mut impl io::Write, options: Options) -> io:
     if report.policies.iter().any(|policy| !policy.offenders.is_empty()) {
         writeln!(out)?;
         offenders(&report.policies, out, options.width, paint)?;
+    }
+    if report.policies.iter().any(|policy| policy.compared.is_some()) {
+        writeln!(out)?;
+        compared::write(&report.policies, out, options.width, paint)?;
     }
     for policy in report.policies.iter().filter(|policy| !policy.days.is_empty()) {
         writeln!(out)?;

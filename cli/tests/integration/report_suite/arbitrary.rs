@@ -3,9 +3,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate::report::{
-    Day, Fill, GrantsReport, LeasedReport, LeasedRun, Offender, PolicyReport, PoolReport, Report,
-    SettlingReport, SettlingRun, SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline,
-    WarningsReport, Way,
+    ComparedReport, ComparedSubject, Day, Fill, GrantsReport, LeasedReport, LeasedRun, Offender,
+    PolicyReport, PoolReport, Report, SettlingReport, SettlingRun, SlotsReport, SlotsRun, Source,
+    Spread, Suggestion, Timeline, WarningsReport, Way,
 };
 
 /// Generates small, large and extreme numbers.
@@ -64,6 +64,20 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn compared()(
+        numbers in [number(), number(), number(), number()],
+        subjects in vec((text(), number(), number(), number()), 0..4),
+    ) -> ComparedReport {
+        let [subjects_new, subjects_more, subjects_fewer, denied_before] = numbers;
+        let subject = |(subject, requests, denied_before, denied)| {
+            ComparedSubject { subject, requests, denied_before, denied }
+        };
+        let subjects = subjects.into_iter().map(subject).collect();
+        ComparedReport { subjects_new, subjects_more, subjects_fewer, denied_before, subjects }
+    }
+}
+
+prop_compose! {
     fn policy()(
         words in [text(), text()],
         numbers in [number(), number(), number(), number(), number(), number()],
@@ -74,6 +88,7 @@ prop_compose! {
         grants in prop::option::of([number(), number(), number()]),
         warnings in prop::option::of([number(), number()]),
         pool in prop::option::of((text(), number(), number())),
+        compared in prop::option::of(compared()),
     ) -> PolicyReport {
         let [policy, algorithm] = words;
         let [admitted, denied, cost_admitted, cost_denied, never, subjects_denied] = numbers;
@@ -82,6 +97,7 @@ prop_compose! {
             subjects_denied, max_wait, offenders, timeline, days,
             grants: grants.map(|[amount, made, refused]| GrantsReport { amount, made, refused }),
             warnings: warnings.map(|[requests, subjects]| WarningsReport { requests, subjects }),
+            compared,
             pool: pool.map(|(policy, admitted, cost_admitted)| {
                 PoolReport { policy, admitted, cost_admitted }
             }),

@@ -107,6 +107,7 @@ fn day_policy(
         grants: None,
         warnings: None,
         pool: None,
+        compared: None,
     }
 }
 

@@ -46,6 +46,7 @@ fn small() -> Report {
             grants: None,
             warnings: None,
             pool: None,
+            compared: None,
             timeline: Timeline {
                 start: fixtures::START,
                 step: 5_000_000,
