@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// Thing whose number grows. The option can be repeated. Default: all things.
     #[arg(long = "only", value_enum)]
     axes: Vec<Axis>,
-    /// Maximum number of subjects, limits and connections to measure.
+    /// Maximum number of subjects, limits, overrides and connections to measure.
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     max: u64,
 }
@@ -39,6 +39,8 @@ pub(crate) struct Options {
 enum Axis {
     Subjects,
     Limits,
+    Overrides,
+    OverridesUsed,
     Connections,
     Threads,
     ThreadsApart,
@@ -50,10 +52,21 @@ enum Axis {
 impl Options {
     fn axes(&self) -> impl Iterator<Item = Axis> + '_ {
         use Axis::{
-            Charges, Connections, Limits, RedisCharges, Subjects, Threads, ThreadsApart, Workers,
+            Charges, Connections, Limits, Overrides, OverridesUsed, RedisCharges, Subjects,
+            Threads, ThreadsApart, Workers,
         };
-        let all =
-            [Subjects, Limits, Connections, Threads, ThreadsApart, Workers, Charges, RedisCharges];
+        let all = [
+            Subjects,
+            Limits,
+            Overrides,
+            OverridesUsed,
+            Connections,
+            Threads,
+            ThreadsApart,
+            Workers,
+            Charges,
+            RedisCharges,
+        ];
         all.into_iter().filter(|axis| self.axes.is_empty() || self.axes.contains(axis))
     }
 }
@@ -61,7 +74,7 @@ impl Options {
 struct Sample {
     /// The CPU time in nanoseconds.
     cpu: u64,
-    /// Bytes per subject, or bytes of the server for limits and connections. For threads, the
+    /// Bytes per subject, or bytes of the server for limits, overrides and connections. For threads, the
     /// number of waits of a thread per million checks.
     other: Option<u64>,
 }
@@ -71,6 +84,8 @@ impl Axis {
         match self {
             Self::Subjects => "subjects in the memory store; CPU of a check",
             Self::Limits => "limits of the server; its CPU per gRPC call",
+            Self::Overrides => "overrides for other subjects; CPU of the server per gRPC call",
+            Self::OverridesUsed => "overrides, also for the subjects of the calls; the same",
             Self::Connections => "connections to the server; its CPU per RESP command",
             Self::Threads => {
                 "threads that check one subject of the memory store; CPU of a check, and waits for a lock per \
@@ -86,6 +101,7 @@ impl Axis {
     fn numbers(self, options: &Options) -> Vec<u64> {
         let all: &[u64] = match self {
             Self::Subjects => &[1_000, 10_000, 100_000, 1_000_000, 10_000_000],
+            Self::Overrides | Self::OverridesUsed => &[0, 1_000, 1_000_000],
             Self::Limits | Self::Connections => &[1, 10, 100, 1_000, 10_000],
             Self::Threads | Self::ThreadsApart | Self::Workers => &[1, 2, 4, 8],
             Self::Charges | Self::RedisCharges => &[1, 2, 4, 8, 16, 32, 64],
@@ -108,6 +124,8 @@ impl Axis {
                 Ok(Sample { cpu, other: Some(bytes) })
             }
             Self::Limits => server::limits(count, duration).map(server_sample),
+            Self::Overrides => server::overrides(count, false, duration).map(server_sample),
+            Self::OverridesUsed => server::overrides(count, true, duration).map(server_sample),
             Self::Connections => server::connections(count, duration).map(server_sample),
             Self::Threads => contended(count, 1, options.decisions),
             Self::ThreadsApart => contended(count, SUBJECTS, options.decisions),
@@ -137,8 +155,8 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
         }
     }
     println!(
-        "CPU is user and system time. The ratio is to the first row of the same kind. The bytes of limits and \
-         connections are the bytes of the server beyond its bytes in the first row, per limit or connection.\n\n\
+        "CPU is user and system time. The ratio is to the first row of the same kind. The bytes of limits, \
+         overrides and connections are the bytes of the server beyond its bytes in the first row, per limit, override or connection.\n\n\
          | number | of | CPU, ns | ratio | bytes or waits each |\n|--:|---|--:|--:|--:|"
     );
     for axis in options.axes() {
@@ -158,7 +176,7 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
             let (first_number, first_cpu, first_other) = *first.get_or_insert((number, cpu, other));
             let each = match axis {
                 Axis::Subjects | Axis::Threads | Axis::ThreadsApart => other.to_string(),
-                Axis::Limits | Axis::Connections => {
+                Axis::Limits | Axis::Overrides | Axis::OverridesUsed | Axis::Connections => {
                     let each = other.saturating_sub(first_other).checked_div(number - first_number);
                     each.map_or_else(String::new, |each| each.to_string())
                 }

@@ -41,6 +41,7 @@ fn the_table_of_growth_has_a_row_for_each_number() {
     for (what, rows) in [
         ("subjects in", 1),
         ("limits", 4),
+        ("overrides", 4),
         ("connections", 4),
         ("threads that check", 8),
         ("worker threads", 4),

@@ -8,7 +8,7 @@ use super::call::Call;
 use super::client::{Client, Pace, Until};
 use super::exchange::exchange;
 use super::load::Load;
-use super::process::{Cores, Process, memory};
+use super::process::{Cores, Process, SETTINGS, memory};
 use super::{LIMITS, sample};
 use crate::Outcome;
 
@@ -34,6 +34,32 @@ pub(crate) fn limits(count: usize, duration: Duration) -> Outcome<Grown> {
     fs::write(directory.path().join("limits.yaml"), yaml)?;
     let config = directory.path().to_str().ok_or("the name of a directory is not a text")?;
     let process = Process::tidegate(Cores::choose(), "memory", config)?;
+    measure(&process, Call::ShouldRateLimit, &names, 4, Pace::Each(16), duration)
+}
+
+/// Measures a server with `count` overrides, and calls of 1,000 subjects. If `are_used` is `true`,
+/// these subjects have overrides too.
+pub(crate) fn overrides(count: usize, are_used: bool, duration: Duration) -> Outcome<Grown> {
+    let names: Vec<_> = (0..1_000).map(|number| format!("user-{number:06}")).collect();
+    let directory = tempfile::tempdir()?;
+    let [limits, set, settings] =
+        ["limits.yaml", "set.txt", "settings.toml"].map(|name| directory.path().join(name));
+    let policy = |limit: &str| format!("plan: gcra {limit}/1m burst 1_000_000_000");
+    let yaml = "domain: bench\ndescriptors:\n  - key: user\n    policy: ";
+    fs::write(&limits, format!("{yaml}\"{}\"\n", policy("1_000_000")))?;
+    let mut text = String::new();
+    for number in 0..count {
+        let subject = match names.get(number).filter(|_| are_used) {
+            Some(name) => name.clone(),
+            None => format!("other-{number:07}"),
+        };
+        writeln!(text, "{} for subject {subject}", policy("2_000_000"))?;
+    }
+    fs::write(&set, text)?;
+    let more = format!("\n[limits]\nlimit_set = {set:?}\n");
+    fs::write(&settings, fs::read_to_string(SETTINGS)? + &more)?;
+    let config = directory.path().to_str().ok_or("the name of a directory is not a text")?;
+    let process = Process::tidegate_with(&settings, Cores::choose(), "memory", config)?;
     measure(&process, Call::ShouldRateLimit, &names, 4, Pace::Each(16), duration)
 }
 

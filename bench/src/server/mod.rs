@@ -29,7 +29,7 @@ use client::{Client, Pace, Until};
 pub(crate) use compare::compare;
 use exchange::exchange;
 pub(crate) use flood::{FloodOptions, run as flood};
-pub(crate) use growth::{Grown, connections, limits, workers};
+pub(crate) use growth::{Grown, connections, limits, overrides, workers};
 use load::{Load, SCENARIOS, Scenario};
 pub(crate) use process::use_all_cores;
 use process::{Cores, Process, cpu_time, throttlecrab_server};

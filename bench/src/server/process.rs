@@ -21,7 +21,7 @@ const THROTTLECRAB: &str = "throttlecrab-server-0.4.40";
 const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
 
 /// The settings of tidegate-server.
-const SETTINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/settings.toml");
+pub(super) const SETTINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/settings.toml");
 
 const START: Duration = Duration::from_secs(60);
 
@@ -123,9 +123,19 @@ impl Drop for Process {
 impl Process {
     /// Starts tidegate-server with a store and a directory of limits.
     pub(super) fn tidegate(cores: Cores, store: &str, limits: &str) -> Outcome<Self> {
+        Self::tidegate_with(Path::new(SETTINGS), cores, store, limits)
+    }
+
+    /// Starts tidegate-server with other settings than those of the benchmarks.
+    pub(super) fn tidegate_with(
+        settings: &Path,
+        cores: Cores,
+        store: &str,
+        limits: &str,
+    ) -> Outcome<Self> {
         let program = tidegate_server()?;
         let mut command = cores.command(&program);
-        command.args(["--settings", SETTINGS, "--store", store, "--config", limits]);
+        command.arg("--settings").arg(settings).args(["--store", store, "--config", limits]);
         for listener in ["--grpc", "--http", "--resp"] {
             command.args([listener, "127.0.0.1:0"]);
         }
