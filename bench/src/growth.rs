@@ -74,8 +74,8 @@ impl Options {
 struct Sample {
     /// The CPU time in nanoseconds.
     cpu: u64,
-    /// Bytes per subject, or bytes of the server for limits, overrides and connections. For threads, the
-    /// number of waits of a thread per million checks.
+    /// Bytes per subject, or bytes of the server for limits, overrides and connections. For
+    /// threads, the number of waits of a thread per million checks.
     other: Option<u64>,
 }
 

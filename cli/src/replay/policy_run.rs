@@ -125,8 +125,8 @@ impl PolicyRun {
         self.count(record, subject, &decision)
     }
 
-    /// Returns the charges of a request: the charge to the policy, and its alternative if there is a
-    /// pool.
+    /// Returns the charges of a request: the charge to the policy, and its alternative if there is
+    /// a pool.
     #[inline]
     pub(super) fn charges<'a>(&'a self, cost: u64, subject: &'a [u8]) -> Charges<'a> {
         let own = self.own(subject).cost(cost);

@@ -147,10 +147,10 @@ impl Tally {
     /// Compares the denials of each subject with those of an earlier limit.
     pub(super) fn compared_with(&self, before: &Self, subjects: &Subjects) -> ComparedReport {
         let pairs = self.by_subject.iter().zip(&before.by_subject).enumerate();
-        let of = |more: fn(&Counts, &Counts) -> bool| {
+        let changed = |more: fn(&Counts, &Counts) -> bool| {
             pairs.clone().filter(move |(_, (now, before))| more(now, before))
         };
-        let mut more: Vec<_> = of(|now, before| now.denied > before.denied).collect();
+        let mut more: Vec<_> = changed(|now, before| now.denied > before.denied).collect();
         more.sort_by_key(|&(subject, (now, before))| {
             (std::cmp::Reverse(now.denied - before.denied), subject)
         });
@@ -164,9 +164,10 @@ impl Tally {
             }
         };
         ComparedReport {
-            subjects_new: of(|now, before| now.denied > 0 && before.denied == 0).count() as u64,
+            subjects_new: changed(|now, before| now.denied > 0 && before.denied == 0).count()
+                as u64,
             subjects_more: more.len() as u64,
-            subjects_fewer: of(|now, before| now.denied < before.denied).count() as u64,
+            subjects_fewer: changed(|now, before| now.denied < before.denied).count() as u64,
             denied_before: before.denied,
             subjects: more.iter().take(OFFENDERS).map(compared).collect(),
         }

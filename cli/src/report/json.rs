@@ -68,8 +68,8 @@
 //! * With `--pool`, a policy has `pool`, such as `{"policy": "pool: gcra 9/1s burst 9", "admitted":
 //!   8, "cost_admitted": 8}`. The numbers `admitted` and `cost_admitted` of the policy include the
 //!   requests that the pool admitted.
-//! * With `--limit-set-before`, a policy has `compared`: the numbers of subjects that are denied now
-//!   and were not before (`subjects_new`), more often (`subjects_more`) and less often
+//! * With `--limit-set-before`, a policy has `compared`: the numbers of subjects that are denied
+//!   now and were not before (`subjects_new`), more often (`subjects_more`) and less often
 //!   (`subjects_fewer`), and the list `subjects` with `requests`, `denied_before` and `denied`.
 //! * `settling` exists if `--late-cost` is set. `way` is `check`, `fixed` or `learned`.
 //!   `idle_cost_s` is in units of cost times seconds, and `idle_cost` is the average over time.

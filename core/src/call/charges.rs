@@ -110,7 +110,9 @@ impl<'a> Charges<'a> {
         };
         charges.iter().enumerate().filter(is_first).map(move |(_, first)| {
             let indices = 0..charges.len();
-            indices.filter(move |&index| charges.get(index).is_some_and(|it| it.list == first.list))
+            indices.filter(move |&index| {
+                charges.get(index).is_some_and(|charge| charge.list == first.list)
+            })
         })
     }
 

@@ -200,8 +200,9 @@ impl Decision {
         Self(Repr::More(more))
     }
 
-    /// Skips the verdicts on the charges of each [list of alternatives](crate::Charge::in_list) that
-    /// neither pay nor refuse the call. Each verdict must have the outcome of its own policy.
+    /// Skips the verdicts on the charges of each [list of
+    /// alternatives](crate::Charge::in_list) that neither pay nor refuse the call. Each verdict
+    /// must have the outcome of its own policy.
     #[doc(hidden)]
     pub fn with_lists_of(mut self, charges: Charges<'_>) -> Self {
         if !charges.has_lists() {

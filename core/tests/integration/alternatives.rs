@@ -133,7 +133,7 @@ async fn a_list_is_never_leased() {
         paid[payer.unwrap()] += 1;
     }
     assert_eq!(paid, [3, 6]);
-    assert_eq!(take(&leased, 1).await.iter().filter(|it| **it == Denied).count(), 1);
+    assert_eq!(take(&leased, 1).await.iter().filter(|outcome| **outcome == Denied).count(), 1);
     store.close().await;
 }
 

@@ -131,7 +131,7 @@ fn try_on(
             Err(format!("`{REPLAY} replay` ended with {status}; nothing was changed").into())
         }
         Err(error) => Err(format!(
-            "--try needs the program `{REPLAY}` on the PATH or beside tidegate-server: {error}"
+            "--try needs the program `{REPLAY}` on the PATH or in the folder of tidegate-server: {error}"
         )
         .into()),
     }

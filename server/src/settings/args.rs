@@ -89,8 +89,8 @@ pub(crate) enum LimitsAction {
         #[arg(long)]
         dry_run: bool,
         /// Access log to replay first: `tidegate replay` shows the subjects that the new set denies
-        /// more often than the set in the store. The program `tidegate` must be on the PATH, or
-        /// beside tidegate-server.
+        /// more often than the set in the store. The program `tidegate` must be on the PATH, or in
+        /// the folder of tidegate-server.
         #[arg(long = "try", value_name = "LOG")]
         log: Option<PathBuf>,
         /// Subject of the replay, as in `tidegate replay --by`: ip, user, all or a field.

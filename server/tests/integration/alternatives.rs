@@ -97,7 +97,9 @@ async fn or_marks_an_alternative_in_json() {
     let held = |id: &str| json!({"charges": [own, pool], "id": id, "ttl_ms": 60_000});
     let outcomes = |body: &Value| {
         let charges = body["charges"].as_array().unwrap().iter();
-        charges.map(|it| (it["outcome"].clone(), it["amount"].clone())).collect::<Vec<_>>()
+        charges
+            .map(|charge| (charge["outcome"].clone(), charge["amount"].clone()))
+            .collect::<Vec<_>>()
     };
     let pair = |outcome: &str, amount: u64| (json!(outcome), json!(amount));
     let (status, first) = server.ask("hold", held("1")).await;

@@ -18,10 +18,10 @@ pub(crate) fn is_unsupported_over_slots(call: &Call<'_>, answer: &Result<Decisio
     let has_one_slot = |charges: Vec<Charge<'_>>| {
         charges.windows(2).all(|pair| pair[0].slot_key() == pair[1].slot_key())
     };
-    let of_list = |list: u8| call.charges.iter().filter(move |charge| charge.list == list);
+    let in_list = |list: u8| call.charges.iter().filter(move |charge| charge.list == list);
     let is_over_slots = match needs_one_slot {
         true => !has_one_slot(call.charges.iter().collect()),
-        false => (1..=u8::MAX).any(|list| !has_one_slot(of_list(list).collect())),
+        false => (1..=u8::MAX).any(|list| !has_one_slot(in_list(list).collect())),
     };
     is_over_slots && answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unsupported)
 }

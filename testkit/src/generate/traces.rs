@@ -278,8 +278,8 @@ pub struct Trace<'s> {
     grants: usize,
 }
 
-/// Makes one list of the charges that can be alternatives, except the first charge if there are more
-/// than two.
+/// Makes one list of the charges that can be alternatives, except the first charge if there are
+/// more than two.
 pub(super) fn join(charges: &mut [Charge<'_>]) {
     let can_join = |charge: &Charge<'_>| {
         let same = charges.iter().filter(|other| other.shares_state_with(charge));

@@ -67,7 +67,7 @@ impl<'a> FallbackCall<'a> {
         }
         let fallbacks = call.charges.iter().map(|charge| fallback(charge.policy));
         let fallbacks = match fallbacks.collect::<Result<SmallVec<[Fallback; 2]>, _>>() {
-            Ok(fallbacks) => of_lists(call.charges, fallbacks),
+            Ok(fallbacks) => with_alternatives(call.charges, fallbacks),
             // The fallback store cannot have made a hold that it does not support.
             Err(_) if needs_hold || inner.is_ok() => return Err(inner),
             Err(error) => return Err(Err(error)),
@@ -399,7 +399,7 @@ impl<'a> FallbackCall<'a> {
 /// Chooses the charges of each list of alternatives that decide without the store: the charges that
 /// have the same kind of fallback as the first charge that does not fail closed. If all charges
 /// fail closed, the first one refuses the call.
-fn of_lists(
+fn with_alternatives(
     charges: Charges<'_>,
     mut fallbacks: SmallVec<[Fallback; 2]>,
 ) -> SmallVec<[Fallback; 2]> {

@@ -68,8 +68,8 @@ pub(super) fn read(verb: Verb, body: &[u8], calls: &Calls) -> Result<Request, No
     let (mut options, mut single) = (CallOptions::default(), Part::default());
     let (mut list, mut first_of_charge) = (None, None);
     // A single charge has no alternatives.
-    let of_charge = fields::charge_fields(verb).filter(|field| *field != Field::Or);
-    let known = [Field::Charges].into_iter().chain(of_charge);
+    let charge_fields = fields::charge_fields(verb).filter(|field| *field != Field::Or);
+    let known = [Field::Charges].into_iter().chain(charge_fields);
     let known: Vec<Field> = known.chain(fields::call_fields(verb)).collect();
     for field in once_each("", given, &known)? {
         let (field, name, value) = field;

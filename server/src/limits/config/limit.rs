@@ -184,8 +184,8 @@ pub(crate) struct PolicyLimit {
     /// The policy that counts refused hits; `None` without `refunds: true`. A refund is reduced by
     /// these hits, because they were never charged.
     pub(crate) refused: Option<Policy>,
-    /// The name of the list of alternatives to which the limit belongs. Of the descriptors of a
-    /// request whose limits have the same name, one pays.
+    /// The name of the list of alternatives to which the limit belongs. If several descriptors of a
+    /// request have limits with this name, one of them pays.
     pub(crate) one_of: Option<Box<str>>,
 }
 
