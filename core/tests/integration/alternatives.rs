@@ -7,8 +7,8 @@ use std::time::Duration;
 use tidegate_core::Outcome::{Allowed, Denied, DenyListed, Skipped};
 use tidegate_core::{
     Call, Charge, CurrentLimits, Decision, DegradedAnswer, DenyCache, ErrorKind, Lease, Limiter,
-    ManualClock, OnFailure, Outcome, Policy, PolicyLists, Share, Store, StoreExt, Ticket,
-    TokioClock,
+    ManualClock, OnFailure, Operation, Outcome, Policy, PolicyLists, Share, Store, StoreExt,
+    Ticket, TokioClock,
 };
 use tidegate_memory::MemoryStore;
 
@@ -118,6 +118,17 @@ fn the_cache_of_denials_and_leases_leave_lists_to_the_store() {
         let denied = take(&cached, 3).await;
         assert_eq!(denied, [Denied, Skipped]);
         assert_eq!((stats.hits(), left(&cached).await), (0, [0, 0]));
+        // The cache has a denial of both charges together, and not of the list.
+        let (own, pool) = (cached.by("own", "b"), cached.by("pool", "b"));
+        assert!(own.cost(3).acquire().await.unwrap().is_allowed());
+        let both = || cached.by("own", "b").by("pool", "b");
+        for hits in [0, 1] {
+            assert!(both().acquire().await.unwrap().is_denied());
+            assert_eq!(stats.hits(), hits);
+        }
+        let request = cached.by("own", "b").or("pool", "b");
+        assert_eq!(outcomes(&request.acquire().await.unwrap()), [Skipped, Allowed]);
+        assert_eq!(pool.peek().await.unwrap().verdicts()[0].remaining(), 5);
     });
 }
 
@@ -125,7 +136,8 @@ fn the_cache_of_denials_and_leases_leave_lists_to_the_store() {
 async fn a_list_is_never_leased() {
     let clock = ManualClock::default();
     let lease = Lease::new().hot_after(1).max_share(Share::new(1, 1).unwrap());
-    let store = Stub::new(&clock).leased(lease.clock(clock.clone()));
+    let stub = Stub::new(&clock);
+    let store = stub.clone().leased(lease.clock(clock.clone()));
     let leased = limiter(store.clone());
     let mut paid = [0; 2];
     for _ in 0..9 {
@@ -134,7 +146,27 @@ async fn a_list_is_never_leased() {
     }
     assert_eq!(paid, [3, 6]);
     assert_eq!(take(&leased, 1).await.iter().filter(|outcome| **outcome == Denied).count(), 1);
+    let mut calls = stub.take_calls().into_iter().flatten();
+    assert!(calls.all(|operation| operation == Operation::Acquire), "no chunk is requested");
     store.close().await;
+}
+
+#[test]
+fn a_skipped_policy_admits_more_when_it_recovers() {
+    run(async {
+        let limiter = limiter(Stub::new(&ManualClock::default()));
+        assert_eq!(take(&limiter, 3).await, [Allowed, Skipped]);
+        let request = limiter.by("pool", "all").or("own", "a");
+        let decision = request.acquire().await.unwrap();
+        assert_eq!(outcomes(&decision), [Allowed, Skipped]);
+        let request = limiter.by("own", "b").or("pool", "all");
+        let decision = request.acquire().await.unwrap();
+        assert_eq!(outcomes(&decision), [Allowed, Skipped]);
+        // The pool would admit the cost now, but more than its rest only in an hour.
+        let pool = request.verdicts(&decision).nth(1).unwrap();
+        assert_eq!((pool.retry_after(), pool.remaining()), (Some(Duration::ZERO), 5));
+        assert_eq!(pool.next_after(), MINUTE * 60);
+    });
 }
 
 #[test]

@@ -142,6 +142,23 @@ pub(super) fn a_blocked_subject_of_a_list_refuses_the_call<F: Fixture>(fixture: 
     });
 }
 
+/// Checks that the wait of a blocked alternative is the wait for the end of the block, if another
+/// policy of the list admits the call then.
+pub(super) fn a_blocked_alternative_waits_only_for_its_block<F: Fixture>(fixture: &F) {
+    each_case(fixture, async |harness, own| {
+        let pool = harness.hourly("pool", 9, "");
+        let charges = [option(&own, 1), option(&pool, 1)];
+        let span = Duration::from_micros(1);
+        check!(harness.ask(ACQUIRE, &[plain(&own).cost(5)]).await.is_allowed(), "{own}");
+        let _ = harness.ask(Operation::Block { span }, &[plain(&own)]).await;
+        let refused = harness.ask(ACQUIRE, &charges).await;
+        check_eq!(outcomes(&refused), [Blocked, Allowed], "{own}");
+        check_eq!(refused.retry_after(), Some(span), "{own}");
+        harness.advance(span);
+        check!(harness.ask(ACQUIRE, &charges).await.is_allowed(), "{own}");
+    });
+}
+
 /// Checks that a hold keeps only the charge that pays, and that its settlement changes no other
 /// state.
 pub(super) fn a_hold_keeps_the_charge_that_pays<F: Fixture>(fixture: &F) {

@@ -234,6 +234,7 @@ macro_rules! __each_property {
             alternatives::each_list_has_a_payer,
             alternatives::a_refused_list_waits_for_its_first_admission,
             alternatives::a_blocked_subject_of_a_list_refuses_the_call,
+            alternatives::a_blocked_alternative_waits_only_for_its_block,
             alternatives::a_hold_keeps_the_charge_that_pays,
             alternatives::slots_are_alternatives,
             alternatives::lists_that_make_no_sense_are_errors,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{ErrorKind, StoreExt, TokioClock};
+use tidegate_core::{ErrorKind, Limiter, StoreExt, TokioClock};
 use tidegate_memory::MemoryStore;
 use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
 use tokio::time::timeout;
@@ -33,6 +33,27 @@ fn b51_a_dropped_call_in_flight_is_refunded_if_it_was_admitted() {
                 assert!(limiter.until_ready("s").await.unwrap().wait().is_zero());
             }
         }
+    });
+}
+
+/// The refund names only the alternative that has paid. A refund with a list is an error.
+#[test]
+fn a_dropped_call_in_flight_refunds_the_alternative_that_paid() {
+    crate::run(async {
+        let store = recording();
+        let faulty = faulty(&store, vec![Fault::None, Fault::Delayed]);
+        let policies = ["own: fixed-window 1/1h", "pool: fixed-window 2/1h"];
+        let policies = policies.map(|policy| policy.parse().unwrap());
+        let limiter = Limiter::new(Arc::clone(&faulty), policies).unwrap();
+        let request = limiter.by("own", "s").or("pool", "s");
+        assert!(request.acquire().await.unwrap().is_allowed());
+        assert!(timeout(ms(10), request.until_ready()).await.is_err());
+        Faults::deliver(&faulty).await;
+        settle().await;
+        assert_eq!((store.as_layer().refunds(), tasks()), (1, 0));
+        let peek = limiter.by("own", "s").by("pool", "s").peek().await.unwrap();
+        let left = peek.verdicts().iter().map(|verdict| verdict.remaining());
+        assert_eq!(left.collect::<Vec<_>>(), [0, 2]);
     });
 }
 
