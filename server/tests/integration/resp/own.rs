@@ -554,7 +554,7 @@ async fn what_is_wrong_with_a_command_is_said() {
         (&["TG.ACQUIRE", "k"][..], "-ERR wrong number of arguments for 'tg.acquire' command"),
         (
             &["TG.ACQUIRE", "k", "gcra 1/s", "FOO"],
-            "there is no option 'FOO'; the known options are AND, TENANT, COST",
+            "there is no option 'FOO'; the known options are AND, OR, TENANT, COST",
         ),
         (
             &["TG.PEEK", "k", "gcra 1/s", "ID", "x"],
