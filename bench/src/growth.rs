@@ -6,6 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 use std::{fs, thread};
 
+use clap::ValueEnum;
 use tidegate_memory::{Call, Charge, MemoryStore, Policy, Store};
 use tidegate_redis::RedisStore;
 
@@ -51,23 +52,8 @@ enum Axis {
 
 impl Options {
     fn axes(&self) -> impl Iterator<Item = Axis> + '_ {
-        use Axis::{
-            Charges, Connections, Limits, Overrides, OverridesUsed, RedisCharges, Subjects,
-            Threads, ThreadsApart, Workers,
-        };
-        let all = [
-            Subjects,
-            Limits,
-            Overrides,
-            OverridesUsed,
-            Connections,
-            Threads,
-            ThreadsApart,
-            Workers,
-            Charges,
-            RedisCharges,
-        ];
-        all.into_iter().filter(|axis| self.axes.is_empty() || self.axes.contains(axis))
+        let all = Axis::value_variants().iter().copied();
+        all.filter(|axis| self.axes.is_empty() || self.axes.contains(axis))
     }
 }
 

@@ -379,16 +379,13 @@ impl Replay {
         set: Option<&LimitSet>,
         before: Option<&LimitSet>,
     ) -> Result<Vec<Policy>, String> {
-        let mut policies: Vec<Policy> = vec![];
-        let mut all: Vec<&Policy> =
-            set.into_iter().chain(before).flat_map(LimitSet::policies).collect();
-        all.sort_by_key(|policy| policy.name().to_owned());
+        let all = set.into_iter().chain(before).flat_map(LimitSet::policies);
         // Slots need the durations of requests.
-        for policy in all.into_iter().filter(|policy| !policy.is_concurrent()) {
-            if !policies.iter().any(|known| known.name() == policy.name()) {
-                policies.push(policy.clone());
-            }
-        }
+        let mut policies: Vec<Policy> =
+            all.filter(|policy| !policy.is_concurrent()).cloned().collect();
+        // The order of equal names stays, so the policy of the new set is first.
+        policies.sort_by(|one, other| one.name().cmp(other.name()));
+        policies.dedup_by(|later, first| later.name() == first.name());
         match policies.is_empty() {
             true => {
                 Err("the limit sets have only overrides; give the policies of the program with \

@@ -216,7 +216,9 @@ local function evaluate(op, count, max_wait, charges, amount)
       allowed = false
     end
   end
-  for _, payer in pairs(payers or {}) do allowed = allowed and payer ~= false end
+  if payers then
+    for _, payer in pairs(payers) do allowed = allowed and payer ~= false end
+  end
   return 0, allowed
 end
 

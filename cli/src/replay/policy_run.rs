@@ -86,8 +86,9 @@ impl PolicyRun {
 
     /// Sets that this run is compared with a run in which `set` replaces the policy.
     pub(super) fn compare_with(&mut self, set: &LimitSet) -> Result<(), Error> {
-        let before = Self::new(&self.policy, self.stores.clone(), false)?;
+        let mut before = Self::new(&self.policy, self.stores.clone(), false)?;
         before.adjust(set)?;
+        before.pool.clone_from(&self.pool);
         self.before = Some(Box::new(before));
         Ok(())
     }

@@ -108,13 +108,10 @@ impl Tally {
         let subjects_denied = denied.len() as u64;
         // Subjects with equally many denials are listed in the order in which they were first seen.
         denied.sort_by_key(|&(subject, counts)| (std::cmp::Reverse(counts.denied), subject));
-        let offender = |(subject, counts): (usize, Counts)| {
-            let bytes = u32::try_from(subject).ok().and_then(|subject| subjects.get(subject));
-            Offender {
-                subject: escape::printable(bytes.unwrap_or_default()),
-                requests: counts.requests,
-                denied: counts.denied,
-            }
+        let offender = |(subject, counts): (usize, Counts)| Offender {
+            subject: printable(subjects, subject),
+            requests: counts.requests,
+            denied: counts.denied,
         };
         let warned = self.by_subject.iter().filter(|counts| counts.warned > 0);
         let warnings = self.warns.then(|| WarningsReport {
@@ -141,9 +138,7 @@ impl Tally {
             days: self.days.as_ref().map(Days::report).unwrap_or_default(),
         }
     }
-}
 
-impl Tally {
     /// Compares the denials of each subject with those of an earlier limit.
     pub(super) fn compared_with(&self, before: &Self, subjects: &Subjects) -> ComparedReport {
         let pairs = self.by_subject.iter().zip(&before.by_subject).enumerate();
@@ -154,14 +149,11 @@ impl Tally {
         more.sort_by_key(|&(subject, (now, before))| {
             (std::cmp::Reverse(now.denied - before.denied), subject)
         });
-        let compared = |&(subject, (now, before)): &(usize, (&Counts, &Counts))| {
-            let bytes = u32::try_from(subject).ok().and_then(|subject| subjects.get(subject));
-            ComparedSubject {
-                subject: escape::printable(bytes.unwrap_or_default()),
-                requests: now.requests,
-                denied_before: before.denied,
-                denied: now.denied,
-            }
+        let compared = |&(subject, (now, before)): &(usize, (&Counts, &Counts))| ComparedSubject {
+            subject: printable(subjects, subject),
+            requests: now.requests,
+            denied_before: before.denied,
+            denied: now.denied,
         };
         ComparedReport {
             subjects_new: changed(|now, before| now.denied > 0 && before.denied == 0).count()
@@ -172,6 +164,12 @@ impl Tally {
             subjects: more.iter().take(OFFENDERS).map(compared).collect(),
         }
     }
+}
+
+/// Returns the text of the subject with this number.
+fn printable(subjects: &Subjects, subject: usize) -> String {
+    let bytes = u32::try_from(subject).ok().and_then(|subject| subjects.get(subject));
+    escape::printable(bytes.unwrap_or_default())
 }
 
 /// Returns `true` if the second charge, which is the charge to the pool, pays.

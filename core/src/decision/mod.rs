@@ -219,7 +219,6 @@ impl Decision {
                 if let Some(verdict) = verdicts.get_mut(index) {
                     *verdict = match verdict.outcome() {
                         Outcome::Blocked => verdict.waiting_for_block(),
-                        Outcome::DenyListed => *verdict,
                         _ => verdict.skipped(),
                     };
                 }

@@ -1,7 +1,7 @@
 //! Operations that charge only costs that all enforced policies admit: acquire, acquire up to,
 //! reserve.
 
-use super::evaluate::{Evaluated, Waits, evaluate, evaluate_all};
+use super::evaluate::{Evaluated, Waits, evaluate, evaluate_all, skip_alternatives};
 use super::record::Record;
 use super::records::{PerCharge, Records, make_room};
 use super::report::{report, verdict};
@@ -22,7 +22,10 @@ pub(super) fn acquire(
     if let (1, Some(charge)) = (charges.len(), charges.get(0)) {
         return acquire_one(&charge, now, waits, records);
     }
-    let evaluated = evaluate_all(charges, now, waits, records);
+    let mut evaluated = evaluate_all(charges, now, waits, records);
+    if charges.has_lists() {
+        skip_alternatives(charges, &mut evaluated);
+    }
     let all = || charges.iter().zip(&evaluated).enumerate();
     let is_enforced = |charge: &Charge<'_>, evaluated: &Evaluated| {
         !charge.policy.is_shadow() && !evaluated.is_skipped

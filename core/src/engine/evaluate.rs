@@ -112,16 +112,12 @@ pub(super) fn evaluate_all(
         }
         evaluate(&charge, first, cost, records.get(index), now, waits)
     };
-    let mut evaluated: PerCharge<Evaluated> = charges.iter().enumerate().map(evaluate).collect();
-    if charges.has_lists() {
-        skip_alternatives(charges, &mut evaluated);
-    }
-    evaluated
+    charges.iter().enumerate().map(evaluate).collect()
 }
 
 /// Skips all charges of each list of alternatives except the charge that pays. If no charge pays,
 /// or if a subject is blocked, the list refuses the call.
-fn skip_alternatives(charges: Charges<'_>, evaluated: &mut [Evaluated]) {
+pub(super) fn skip_alternatives(charges: Charges<'_>, evaluated: &mut [Evaluated]) {
     for list in charges.lists() {
         let admits = |&index: &usize| evaluated.get(index).is_some_and(Evaluated::admits);
         let Some(payer) = list.clone().find(admits) else { continue };

@@ -143,11 +143,26 @@ async fn a_list_is_never_leased() {
     for _ in 0..9 {
         let payer = take(&leased, 1).await.iter().position(|outcome| *outcome == Allowed);
         paid[payer.unwrap()] += 1;
+        // A task would request a chunk.
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(paid, [3, 6]);
     assert_eq!(take(&leased, 1).await.iter().filter(|outcome| **outcome == Denied).count(), 1);
+    // The limits of this test are too small for a chunk, so larger ones are tried too.
+    let wide = ["own: fixed-window 9000/1h", "pool: fixed-window 9000/1h"];
+    let wide = Limiter::new(store.clone(), wide.map(|text| text.parse().unwrap())).unwrap();
+    for _ in 0..9 {
+        assert_eq!(take(&wide, 1).await, [Allowed, Skipped]);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     let mut calls = stub.take_calls().into_iter().flatten();
     assert!(calls.all(|operation| operation == Operation::Acquire), "no chunk is requested");
+    for _ in 0..9 {
+        assert!(wide.by("own", "a").acquire().await.unwrap().is_allowed());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut calls = stub.take_calls().into_iter().flatten();
+    assert!(calls.any(Operation::is_of_hold), "a request without a list is leased");
     store.close().await;
 }
 

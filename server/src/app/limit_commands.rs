@@ -32,6 +32,7 @@ pub(crate) fn change_limits(settings: &StoreSettings, action: LimitsAction) -> R
 async fn execute(store: &dyn Store, book: &LimitBook, action: LimitsAction) -> Result<(), Failure> {
     let kept = book.read().await?;
     let mut set = kept.set.clone();
+    let mut replay = None;
     let (by, is_dry) = match action {
         LimitsAction::List => {
             say(list(&kept.set).trim_end());
@@ -60,10 +61,7 @@ async fn execute(store: &dyn Store, book: &LimitBook, action: LimitsAction) -> R
         LimitsAction::Set { file, dry_run, log, try_by, by } => {
             let text = read(&file)?;
             set = text.parse().map_err(|error| format!("{}: {error}", file.display()))?;
-            if let Some(log) = log {
-                set.check(store)?;
-                try_on(&log, try_by.as_deref(), &kept.set, &set)?;
-            }
+            replay = log.map(|log| (log, try_by));
             (by, dry_run)
         }
         LimitsAction::Override { policy, target, until, lasting, by } => {
@@ -82,6 +80,9 @@ async fn execute(store: &dyn Store, book: &LimitBook, action: LimitsAction) -> R
         }
     };
     set.check(store)?;
+    if let Some((log, try_by)) = replay {
+        try_on(&log, try_by.as_deref(), &kept.set, &set)?;
+    }
     change(book, &kept, &set, &by, is_dry).await
 }
 

@@ -266,10 +266,9 @@ impl Ticket {
     /// Returns `charges`, which [`charges_at`](Self::charges_at) has returned, without lists of
     /// alternatives: the charges that do not pay have a cost of 0.
     pub(super) fn paid<'t>(&self, charges: Vec<Charge<'t>>) -> Vec<Charge<'t>> {
-        let pays = |(charge, held): &(Charge<'t>, &TicketCharge)| charge.list == 0 || held.held > 0;
-        let paid = charges.into_iter().zip(&self.charges).map(|pair| match pays(&pair) {
-            true => pair.0.in_list(0),
-            false => pair.0.in_list(0).cost(0),
+        let paid = charges.into_iter().zip(&self.charges).map(|(charge, held)| {
+            let pays = charge.list == 0 || held.held > 0;
+            charge.in_list(0).cost(if pays { charge.cost } else { 0 })
         });
         paid.collect()
     }

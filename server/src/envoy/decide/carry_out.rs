@@ -362,12 +362,12 @@ fn policies(
 
 fn asked(planned: &[Planned]) -> Vec<Asked<'_>> {
     let mut asked: Vec<Asked<'_>> = Vec::new();
-    let asked_policies: Vec<_> = policies(planned, Role::Ask)
-        .filter(|(_, descriptor, limited, _)| !limited.is_denied(descriptor.hits))
-        .collect();
-    let names = asked_policies.iter().filter_map(|(.., policy)| policy.one_of.as_deref());
-    let lists = Lists::new(names);
-    for (index, descriptor, limited, policy) in asked_policies {
+    let asked_policies = || {
+        policies(planned, Role::Ask)
+            .filter(|(_, descriptor, limited, _)| !limited.is_denied(descriptor.hits))
+    };
+    let lists = Lists::new(asked_policies().filter_map(|(.., policy)| policy.one_of.as_deref()));
+    for (index, descriptor, limited, policy) in asked_policies() {
         let charge = Charge::new(limited.charged(), &limited.subject);
         let charge = match (descriptor.hits, lists.number_of(policy.one_of.as_deref())) {
             (0, 0) => charge.cost(1).check_only(),
