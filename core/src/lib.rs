@@ -147,8 +147,8 @@ pub use limiter::waiting::Admission;
 pub use limiter::{Limiter, MultiRequest, PolicyRef, Request};
 pub use lists::{ListAction, ListError, Lists, PolicyLists};
 pub use policy::{
-    Algorithm, Block, Concurrent, FixedWindow, Policy, PolicyError, Quota, Shard, Shards, Share,
-    SlidingCounter, SlidingLog, TokenBucket,
+    Algorithm, Block, Concurrent, FairPool, FixedWindow, Policy, PolicyError, Quota, Shard, Shards,
+    Share, SlidingCounter, SlidingLog, TokenBucket,
 };
 pub use policy::{DEFAULT_MAX_OPEN_HOLDS, MAX_NAME, MAX_OPEN_HOLDS, MAX_SHARDS};
 pub use policy::{format_duration, parse_duration};

@@ -9,6 +9,7 @@
 //! | [`interval_bucket`] | `debt(t) + c ≤ B`, with a debt that shrinks once per period |
 //! | [`quota`] | `count + c ≤ L` in the current window of a calendar, such as a month |
 //! | [`concurrent`] | `count + c ≤ L`, with `count` slots in use |
+//! | [`fair_pool`] | the total in the current window, plus `c` and the unused shares of all other members, is at most `L` |
 //!
 //! `L` is the limit, `W` the window, `B` the capacity of a bucket, and `t` the time. Each module
 //! contains a *rule* and a *state*. The rule has the numbers of a policy. A store keeps a state for
@@ -35,6 +36,7 @@
 pub mod calendar;
 mod check;
 pub mod concurrent;
+pub mod fair_pool;
 pub mod fixed_window;
 pub mod interval_bucket;
 pub mod quota;

@@ -1,6 +1,7 @@
 //! A rule: one of the algorithms, with its numbers.
 
 use super::concurrent::ConcurrentRule;
+use super::fair_pool::FairPoolRule;
 use super::fixed_window::FixedWindowRule;
 use super::interval_bucket::IntervalBucketRule;
 use super::quota::QuotaRule;
@@ -28,11 +29,13 @@ pub enum Rule {
     Concurrent(ConcurrentRule),
     /// A quota over the calendar.
     Quota(QuotaRule),
+    /// A fair pool.
+    FairPool(FairPoolRule),
 }
 
 /// Matches a rule, and evaluates the same expression for each algorithm. The caller can give
-/// another expression for the sliding log, for slots and for quotas, because their states are never
-/// packed into two words.
+/// another expression for the sliding log, for slots, for quotas and for fair pools, because their
+/// states are never packed into two words.
 macro_rules! dispatch {
     ($rule:expr, |$any:ident| $expression:expr) => {
         dispatch!($rule, |$any| $expression, boxed $any => $expression)
@@ -46,6 +49,7 @@ macro_rules! dispatch {
             $crate::algorithm::rule::Rule::SlidingLog($boxed) => $boxed_expression,
             $crate::algorithm::rule::Rule::Concurrent($boxed) => $boxed_expression,
             $crate::algorithm::rule::Rule::Quota($boxed) => $boxed_expression,
+            $crate::algorithm::rule::Rule::FairPool($boxed) => $boxed_expression,
         }
     };
 }

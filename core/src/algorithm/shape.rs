@@ -37,4 +37,6 @@ pub enum StateShape {
     /// A quota over the calendar, with the unit of its windows. The zone, the time of day and the
     /// anchor are not part of the shape, so a change of them keeps the usage.
     Quota(Unit),
+    /// A fair pool, with its window (µs).
+    FairPool(u64),
 }

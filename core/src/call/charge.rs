@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::algorithm::fair_pool::MemberId;
 use crate::hash::stable_hash;
-use crate::policy::Policy;
+use crate::policy::{Policy, Rule};
 use crate::subject::{ShownBytes, Subject};
 
 /// A charge: one policy, one subject and one cost.
@@ -145,6 +146,18 @@ impl<'a> Charge<'a> {
     #[inline]
     pub(crate) fn takes_slots(&self) -> bool {
         self.policy.is_concurrent() && !self.is_check_only && self.cost > 0
+    }
+
+    /// Returns the rule of the policy. The rule of a fair pool decides for the subject of the
+    /// charge.
+    #[inline]
+    pub(crate) fn rule(&self) -> Cow<'a, Rule> {
+        match self.policy.rule() {
+            Rule::FairPool(rule) => {
+                Cow::Owned(Rule::FairPool(rule.of_member(MemberId::of(self.subject))))
+            }
+            rule => Cow::Borrowed(rule),
+        }
     }
 
     /// Returns the subject in the key of the state. It is empty if the limit is [per

@@ -48,6 +48,8 @@ impl Call<'_> {
     /// * if a charge is in a [list](Charge::in_list), and the operation does not accept lists, the
     ///   policy blocks or is a shadow, the charge is check-only, or another charge has the same
     ///   state
+    /// * if a policy is a [fair pool](crate::FairPool), and the operation is a block or a reset, the
+    ///   charge is check-only, or another charge has the same state and another subject
     ///
     /// Returns [`ErrorKind::Unsupported`]:
     ///
@@ -86,6 +88,7 @@ impl Call<'_> {
                 self.check_any_shard(charge.policy)?;
             }
             self.check_slots(&charge)?;
+            self.check_fair_pool(&charge)?;
             if charge.list > 0 {
                 self.check_in_list(&charge)?;
             }
@@ -107,6 +110,21 @@ impl Call<'_> {
             self.check_costs()?;
         }
         self.operation.min_amount().map_or(Ok(()), |min| self.check_min(min))
+    }
+
+    /// The state of a fair pool belongs to all members, so no operation changes it for one member.
+    fn check_fair_pool(&self, charge: &Charge<'_>) -> Result<(), Error> {
+        if !charge.policy.is_fair_pool() {
+            return Ok(());
+        }
+        let problem = match self.operation {
+            Operation::Block { .. } | Operation::BlockAtLeast { .. } | Operation::Reset => {
+                "its state belongs to all members, so no member can be blocked or reset"
+            }
+            _ if charge.is_check_only => "a check-only charge would have no demand",
+            _ => return Ok(()),
+        };
+        Err(invalid(format!("`{}` is a fair pool: {problem}", charge.policy)))
     }
 
     /// Only a hold takes slots, because slots become free when their hold ends.
@@ -217,6 +235,8 @@ impl Call<'_> {
                     "of two charges to one state of `{}`, one is check-only; either both or none may be",
                     charge.policy
                 )
+            } else if charge.policy.is_fair_pool() && other.subject != charge.subject {
+                format!("a call charges two members of the fair pool `{}`", charge.policy)
             } else if other.list > 0 || charge.list > 0 {
                 format!(
                     "two charges have the same state of `{}`, and one of them is in a list of \

@@ -139,7 +139,7 @@ impl<'a> PolicyVerdict<'a> {
     /// Returns a time after which the policy admits more than [`remaining`](Self::remaining), if
     /// nothing more is charged. Returns zero if the full limit remains.
     ///
-    /// For fixed windows and buckets, this is the shortest such time, exact to the policy's tick
+    /// For fixed windows, fair pools and buckets, this is the shortest such time, exact to the policy's tick
     /// (usually a microsecond). For sliding windows, policies with shards and blocked subjects, the
     /// verdict does not contain the shortest time. The method then returns
     /// [`retry_after`](Self::retry_after) if the charge was denied, and
@@ -169,6 +169,8 @@ impl<'a> PolicyVerdict<'a> {
             _ if self.policy.shards().is_some() => 0,
             Rule::TokenBucket(rule) => rule.refill_time(others),
             Rule::IntervalBucket(rule) => rule.refill_time(others),
+            // The demands of this window count in the next window, in which more remains.
+            Rule::FairPool(rule) if full > self.policy.window() => rule.window_micros(),
             _ => 0,
         };
         bound.min(full.saturating_sub(Duration::from_micros(after_the_next)))

@@ -12,7 +12,7 @@ use crate::time::Wait;
 
 /// If each enforced policy admits its charges within the maximum of `waits`, makes all charges,
 /// except charges that a shadow denies. Otherwise makes no charge. If a policy with a block denies
-/// a charge, also blocks the subject.
+/// a charge, also blocks the subject. If a fair pool denies a charge, adds the cost to the demand.
 pub(super) fn acquire(
     charges: Charges<'_>,
     now: u64,
@@ -81,7 +81,7 @@ impl Evaluated {
         match self.outcome {
             _ if self.cost == 0 || self.is_skipped => false,
             Outcome::Allowed => is_allowed && !charge.is_check_only,
-            Outcome::Denied => self.is_offense,
+            Outcome::Denied => self.is_offense || self.is_demand(charge),
             Outcome::Blocked => charge.policy.restarts_block() && !self.is_above_limit,
             Outcome::TooLarge | Outcome::DenyListed | Outcome::Skipped => false,
         }
@@ -93,8 +93,14 @@ impl Evaluated {
             Outcome::Blocked => {
                 record.change_block(now, |block| block.restart(charge.policy, now));
             }
+            _ if self.is_demand(charge) => record.refuse(charge, self.cost, now),
             _ => record.change_block(now, |block| block.offend(charge.policy, now)),
         }
+    }
+
+    /// Returns `true` if the cost counts as a demand although it is denied.
+    fn is_demand(&self, charge: &Charge<'_>) -> bool {
+        charge.policy.is_fair_pool() && !self.is_above_limit
     }
 }
 

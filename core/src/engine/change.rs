@@ -31,7 +31,7 @@ pub(super) fn charge(
         }
         let state = records.get(index).and_then(|record| record.state_under(charge.policy, now));
         let cost = charges.total_cost_for(&charge);
-        charge.policy.rule().chargeable(state.as_deref(), cost, now)
+        charge.rule().chargeable(state.as_deref(), cost, now)
     };
     let totals: PerCharge<u64> = charges.iter().enumerate().map(total).collect();
     let charged = || charges.iter().zip(&totals).enumerate().filter(|(_, (_, total))| **total > 0);

@@ -1,6 +1,7 @@
 //! The type of a state of any algorithm, and the methods of [`Rule`] that use such a state.
 
 use crate::algorithm::concurrent::{self, ConcurrentRule};
+use crate::algorithm::fair_pool::{self, FairPoolRule};
 use crate::algorithm::fixed_window::{self, FixedWindowRule};
 use crate::algorithm::interval_bucket::{self, IntervalBucketRule};
 use crate::algorithm::quota::{self, QuotaRule};
@@ -25,6 +26,7 @@ use crate::time::Wait;
 /// | [bucket by intervals](interval_bucket::State) | `anchor`: the start of the current period; `debt`: in tokens |
 /// | [slots](concurrent::State) | `count`: the slots in use |
 /// | [quota](quota::State) | `start`, `earliest_end` and `end`: the window; `count`: the cost charged in the window; `carry`: the part of the cost that also counts in the next window; `top_ups`: [grants and rolled-over quota](quota::TopUps::to_numbers), if there are any |
+/// | [fair pool](fair_pool::State) | [`to_numbers`](fair_pool::State::to_numbers): the end of the window, and the numbers of each member |
 ///
 /// The numbers have a meaning only together with the policy that wrote the state. So a store must
 /// also keep the text of that policy. [`Record::restore`](super::Record::restore) creates a record
@@ -47,6 +49,9 @@ pub enum State {
     Concurrent(concurrent::State),
     /// The state of a quota. It is boxed, because an unboxed quota would make every record larger.
     Quota(Box<quota::State>),
+    /// The state of a fair pool. It is boxed, because an unboxed pool would make every record
+    /// larger.
+    FairPool(Box<fair_pool::State>),
 }
 
 /// An algorithm whose state is a variant of [`State`].
@@ -87,7 +92,8 @@ variants!(
     TokenBucketRule: TokenBucket,
     IntervalBucketRule: IntervalBucket,
     ConcurrentRule: Concurrent,
-    QuotaRule: Quota
+    QuotaRule: Quota,
+    FairPoolRule: FairPool
 );
 
 fn own<'s, A: Variant>(_: &A, state: Option<&'s State>) -> Option<&'s A::State> {
@@ -207,6 +213,7 @@ impl State {
             Self::IntervalBucket(_) => IntervalBucketRule::NAME,
             Self::Concurrent(_) => ConcurrentRule::NAME,
             Self::Quota(_) => QuotaRule::NAME,
+            Self::FairPool(_) => FairPoolRule::NAME,
         }
     }
 }

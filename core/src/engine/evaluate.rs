@@ -66,7 +66,7 @@ pub(super) fn evaluate(
     waits: Waits,
 ) -> Evaluated {
     let state = record.and_then(|record| record.state_under(charge.policy, now));
-    let rule = charge.policy.rule();
+    let rule = charge.rule();
     let mut wait = rule.wait(state.as_deref(), cost, now);
     let is_blocked = record.is_some_and(|record| record.is_blocked(now));
     if let Some(holds) = record.and_then(Record::holds) {
@@ -75,7 +75,7 @@ pub(super) fn evaluate(
             wait = Wait::UNKNOWN;
         }
         if !wait.is_zero() && waits.counts_on_lapses {
-            wait = holds.wait(state.as_deref().cloned(), rule, cost, now, wait);
+            wait = holds.wait(state.as_deref().cloned(), &rule, cost, now, wait);
         }
     }
     let can_wait = || wait <= waits.max && rule.can_reserve_cost(state.as_deref(), cost, now);
@@ -90,7 +90,7 @@ pub(super) fn evaluate(
     let is_offense = outcome == Outcome::Denied && charge.policy.blocks() && !is_above_limit && {
         let holds = record.and_then(Record::holds);
         let state = state.as_deref();
-        !holds.is_some_and(|holds| holds.excuses_denial(state, rule, cost, now))
+        !holds.is_some_and(|holds| holds.excuses_denial(state, &rule, cost, now))
     };
     Evaluated { first, cost, wait, outcome, is_above_limit, is_offense, is_skipped: false }
 }

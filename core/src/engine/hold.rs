@@ -287,7 +287,7 @@ impl Change {
         match self {
             Self::Charge(cost) => {
                 let state = record.and_then(|record| record.state_under(charge.policy, now));
-                match charge.policy.rule().chargeable(state.as_deref(), cost, now) {
+                match charge.rule().chargeable(state.as_deref(), cost, now) {
                     0 => Self::Nothing,
                     cost => Self::Charge(cost),
                 }
@@ -351,7 +351,7 @@ fn settle(
         if let (Change::Refund { of, .. }, Some(0)) = (change, amounts.get(index)) {
             let record = records.get(index);
             let state = record.and_then(|record| record.state_under(charge.policy, now));
-            if charge.policy.rule().is_out_of_reach(state.as_deref(), of.at, now) {
+            if charge.rule().is_out_of_reach(state.as_deref(), of.at, now) {
                 out_of_reach.push(index);
             }
         }

@@ -37,7 +37,7 @@ pub(super) fn update(
             holds.is_some_and(|holds| holds.has_place(place, now))
         });
     let is_above_limit = |(_, (charge, verdict)): (usize, (Charge<'_>, &Verdict))| {
-        !verdict.passes() && charge.cost > charge.policy.rule().limit_at(now)
+        !verdict.passes() && charge.cost > charge.rule().limit_at(now)
     };
     let can_wait = !charges().any(is_above_limit);
     let lacks_slots = slots.iter().any(|(_, lacks_slots)| *lacks_slots);

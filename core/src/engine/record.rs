@@ -7,7 +7,7 @@ use super::dispatch::State;
 use super::state_holds::{KnownHold, StateHolds};
 use crate::algorithm::rule::Rule;
 use crate::algorithm::traits::Take;
-use crate::algorithm::{quota, sliding_log};
+use crate::algorithm::{fair_pool, quota, sliding_log};
 use crate::call::Charge;
 use crate::error::{Error, ErrorKind};
 use crate::policy::Policy;
@@ -191,6 +191,7 @@ impl Record {
         let state = match &self.state {
             Some(State::SlidingLog(log)) => size_of::<sliding_log::State>() + log.heap_bytes(),
             Some(State::Quota(quota)) => size_of::<quota::State>() + quota.heap_bytes(),
+            Some(State::FairPool(pool)) => size_of::<fair_pool::State>() + pool.heap_bytes(),
             _ => 0,
         };
         let holds = self.holds.as_ref();
@@ -204,6 +205,10 @@ impl Record {
         let state = match record.map(Self::state) {
             Some(Some(State::SlidingLog(log))) => log.growth(),
             Some(Some(State::Quota(quota))) => quota.growth(policy.rule()),
+            Some(Some(State::FairPool(pool))) => pool.growth(),
+            _ if policy.is_fair_pool() => {
+                size_of::<fair_pool::State>() + fair_pool::State::default().growth()
+            }
             _ if matches!(policy.rule(), Rule::Quota(_)) => {
                 size_of::<quota::State>() + quota::State::new(0, 0, 0).growth(policy.rule())
             }
@@ -278,7 +283,7 @@ impl Record {
         let is_next =
             |holds: &StateHolds| holds.refunded(known).is_some() && !holds.is_anyone_ahead(0, now);
         self.holds().is_some_and(is_next)
-            && charge.policy.rule().wait(state.as_deref(), cost, now).is_zero()
+            && charge.rule().wait(state.as_deref(), cost, now).is_zero()
     }
 
     /// Takes the slots of a lapsed hold again, and makes the hold open.
@@ -371,14 +376,26 @@ impl Record {
 
     pub(super) fn take(&mut self, charge: &Charge<'_>, cost: u64, now: u64) {
         self.adopt(charge.policy, now);
-        let rule = charge.policy.rule();
+        let rule = charge.rule();
         self.state = Some(rule.take(self.state.take(), cost, now, || charge.phase()));
         self.block.forget_past(now);
     }
 
+    /// Adds the cost of a refused call to the demand of a member, if the policy is a fair pool.
+    pub(super) fn refuse(&mut self, charge: &Charge<'_>, cost: u64, now: u64) {
+        self.adopt(charge.policy, now);
+        if let Rule::FairPool(rule) = &*charge.rule() {
+            let state = match self.state.take() {
+                Some(State::FairPool(state)) => Some(state),
+                _ => None,
+            };
+            self.state = Some(State::FairPool(rule.refuse(state, cost, now)));
+        }
+    }
+
     pub(super) fn charge(&mut self, charge: &Charge<'_>, cost: u64, now: u64) {
         self.adopt(charge.policy, now);
-        let rule = charge.policy.rule();
+        let rule = charge.rule();
         self.state = Some(rule.charge(self.state.take(), cost, now, || charge.phase()));
         self.block.forget_past(now);
     }
@@ -400,10 +417,10 @@ impl Record {
 
     pub(super) fn refund(&mut self, charge: &Charge<'_>, now: u64) -> u64 {
         self.adopt(charge.policy, now);
-        let (left, amount) = charge.policy.rule().refund(self.state.take(), charge.cost, now);
+        let (left, amount) = charge.rule().refund(self.state.take(), charge.cost, now);
         self.state = left;
         if let Some(holds) = &mut self.holds {
-            holds.note_refund(charge.policy.rule().max_refund(charge.cost, amount), now);
+            holds.note_refund(charge.rule().max_refund(charge.cost, amount), now);
         }
         self.block.forget_past(now);
         amount
@@ -445,7 +462,7 @@ impl Record {
         };
         let is_adopted = adopted.is_some();
         let state = if is_adopted { &mut adopted } else { &mut self.state };
-        let amount = undo(charge.policy.rule(), state, self.holds.as_deref_mut());
+        let amount = undo(&charge.rule(), state, self.holds.as_deref_mut());
         let Some(amount) = amount else { return 0 };
         if is_adopted {
             self.state = adopted;

@@ -61,7 +61,7 @@ pub(super) fn verdict(
     let input = VerdictInput {
         outcome: evaluated.outcome,
         wait: evaluated.wait,
-        level: policy.rule().level(state.as_deref(), now),
+        level: charge.rule().level(state.as_deref(), now),
         ends_at: record.and_then(|record| record.ends_at(policy, now)),
         blocked_until: record.map_or(0, |record| record.block.until),
         block_level: record.map_or(0, |record| record.block.level(now)),

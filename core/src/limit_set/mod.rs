@@ -54,8 +54,8 @@ use crate::time::Timestamp;
 /// # What a change keeps
 ///
 /// The table of [`Policy`] shows which changes keep the usage so far. A new limit or rate keeps it.
-/// A set never replaces [slots](crate::Concurrent) by another algorithm, or another algorithm by
-/// slots: such a limit of a set has no effect.
+/// A set never replaces [slots](crate::Concurrent) or a [fair pool](crate::FairPool) by another
+/// algorithm, or another algorithm by one of these: such a limit of a set has no effect.
 ///
 /// [`CurrentLimits`] holds the set that is in force, and [`StoreExt::adjusted`] applies it.
 ///
@@ -302,8 +302,11 @@ impl LimitSet {
         if self.by_name.is_empty() || !own.is_named() || own.shard().is_some() {
             return None;
         }
-        let found = self.find_lazily(own.name(), charge.tenant, charge.state_subject(), now)?;
-        (found.is_concurrent() == own.is_concurrent() && found != own).then_some(found)
+        let subject = if own.is_fair_pool() { charge.subject } else { charge.state_subject() };
+        let found = self.find_lazily(own.name(), charge.tenant, subject, now)?;
+        let is_same_kind = found.is_concurrent() == own.is_concurrent()
+            && found.is_fair_pool() == own.is_fair_pool();
+        (is_same_kind && found != own).then_some(found)
     }
 }
 

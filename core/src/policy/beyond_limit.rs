@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Concurrent, Inner, Policy};
 use crate::algorithm::rule::Rule;
-use crate::algorithm::sliding_log;
+use crate::algorithm::{fair_pool, sliding_log};
 use crate::time::MAX_EXACT;
 
 impl Policy {
@@ -54,6 +54,7 @@ impl Inner {
             }
             Rule::IntervalBucket(rule) => rule.capacity += raise,
             Rule::Concurrent(rule) => rule.limit += raise,
+            Rule::FairPool(rule) => rule.limit += raise,
             Rule::Quota(rule) => {
                 rule.limit += raise;
                 // The part of the raised limit that is unused must not roll over.
@@ -76,6 +77,7 @@ fn max_limit(rule: &Rule) -> u64 {
         Rule::TokenBucket(rule) => rule.max_debt() / rule.unit(),
         Rule::IntervalBucket(rule) => rule.max_debt(),
         Rule::Concurrent(_) => Concurrent::MAX_SLOTS,
+        Rule::FairPool(rule) => rule.pool + fair_pool::RAISE,
     }
 }
 
@@ -95,6 +97,7 @@ mod tests {
             "a: concurrent 5 lease 30s",
             "a: sliding-log 11/1m shards 4",
             "a: quota 5/month in Asia/Tokyo block 1h",
+            "a: fair-pool 5/1m weight 3",
         ] {
             let policy: Policy = text.parse().unwrap();
             let raised = policy.beyond_limit();

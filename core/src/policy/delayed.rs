@@ -22,9 +22,10 @@ impl Policy {
         let algorithm: Algorithm = match self.algorithm().clone() {
             // The policy stays the same, because a leased chunk never outlives its window: a
             // cost is used in the window that admitted it.
-            Algorithm::FixedWindow(_) | Algorithm::Quota(_) | Algorithm::Concurrent(_) => {
-                return Ok(self.clone());
-            }
+            Algorithm::FixedWindow(_)
+            | Algorithm::Quota(_)
+            | Algorithm::Concurrent(_)
+            | Algorithm::FairPool(_) => return Ok(self.clone()),
             Algorithm::SlidingLog(log) => {
                 spec::SlidingLog { window: longer(log.window, delay), ..log }.into()
             }

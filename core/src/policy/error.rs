@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind};
 /// assert_eq!(
 ///     format!("{error:#}"),
 ///     "`slidinglog` is not an algorithm; did you mean `sliding-log`? There are fixed-window, \
-///      sliding-log, sliding-counter, token-bucket, gcra, concurrent, quota and credits\n\
+///      sliding-log, sliding-counter, token-bucket, gcra, concurrent, quota, credits and fair-pool\n\
 ///      | slidinglog 100/1m\n\
 ///      | ^^^^^^^^^^",
 /// );
@@ -58,6 +58,7 @@ pub(super) enum Part {
     Anchor,
     Rollover,
     Since,
+    Weight,
 }
 
 impl PolicyError {

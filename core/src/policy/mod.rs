@@ -35,7 +35,9 @@ pub(crate) use error::shown;
 pub use quota::Quota;
 pub use shards::{MAX_SHARDS, Shard, Shards};
 pub use share::Share;
-pub use spec::{Algorithm, Concurrent, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
+pub use spec::{
+    Algorithm, Concurrent, FairPool, FixedWindow, SlidingCounter, SlidingLog, TokenBucket,
+};
 pub use state_name::StateName;
 
 use crate::hash::{mix, stable_hash};
@@ -66,7 +68,7 @@ pub const MAX_NAME: usize = 64;
 ///
 /// | change | usage so far |
 /// |---|---|
-/// | the limit, a bucket's capacity or rate, `block`, `shadow`, `leased`, `warn` | is kept; the new numbers apply to the next decision |
+/// | the limit, a bucket's capacity or rate, a weight, `block`, `shadow`, `leased`, `warn` | is kept; the new numbers apply to the next decision |
 /// | the window, the grain, the period of `by-interval` | stays in the old state; the new state starts without usage |
 /// | the algorithm | stays in the old state; the new state starts without usage (`token-bucket` and `gcra` are one algorithm) |
 /// | `shards` | stays in the old states; the new shards start without usage |
@@ -219,7 +221,8 @@ impl Policy {
     /// # Errors
     ///
     /// Returns an error if `span` is shorter than a microsecond or longer than 2^51 µs (71 years).
-    /// Also returns an error if the limit is split over [shards](Self::sharded).
+    /// Also returns an error if the limit is split over [shards](Self::sharded), or if the policy is
+    /// a [fair pool](FairPool).
     pub fn block_for(self, span: Duration) -> Result<Self, PolicyError> {
         self.block_with(Block::new(span))
     }
@@ -232,9 +235,13 @@ impl Policy {
     /// Returns an error if a span of the block is shorter than a microsecond or longer than 2^51 µs
     /// (71 years), if the maximum length is not more than the length of the first block, or if the
     /// factor is not from 2 to [`Block::MAX_FACTOR`]. Also returns an error if the limit is split
-    /// over [shards](Self::sharded).
+    /// over [shards](Self::sharded), or if the policy is a [fair pool](FairPool).
     pub fn block_with(mut self, block: Block) -> Result<Self, PolicyError> {
         block.check()?;
+        if self.is_fair_pool() {
+            let message = "a fair pool cannot block: its state belongs to all its members";
+            return Err(PolicyError::new(message).about(error::Part::Block));
+        }
         if self.shards().is_some_and(Shards::split) {
             return Err(split::block_excludes_shards());
         }
@@ -322,13 +329,14 @@ impl Policy {
     /// If a hold is settled after its lapse, the settlement charges the actual cost, less the part
     /// of the hold that was not refunded.
     ///
-    /// [Slots](Concurrent) are always refunded, so the setting does not change a policy of slots.
+    /// [Slots](Concurrent) are always refunded, so the setting does not change a policy of slots. It
+    /// does not change a [fair pool](FairPool) either, whose states store no holds.
     ///
     /// Each state of a policy with this setting stores its open holds. Therefore the number of open
     /// holds is bounded: see [`max_open_holds_of`](Self::max_open_holds_of).
     #[must_use]
     pub fn refund_lapsed(mut self) -> Self {
-        if !self.is_concurrent() {
+        if !self.is_concurrent() && !self.is_fair_pool() {
             self.change(&|inner| inner.lapse = Lapse::Refunds);
         }
         self
@@ -346,10 +354,10 @@ impl Policy {
     /// The last hold on a state determines whether these rules apply to the state. Each state
     /// stores its open attempts, so their number is bounded like the number of open holds of
     /// [`refund_lapsed`](Self::refund_lapsed), which this setting replaces. The setting does not
-    /// change a policy of [slots](Concurrent).
+    /// change a policy of [slots](Concurrent) or a [fair pool](FairPool).
     #[must_use]
     pub fn count_failures(mut self) -> Self {
-        if !self.is_concurrent() {
+        if !self.is_concurrent() && !self.is_fair_pool() {
             self.change(&|inner| inner.lapse = Lapse::IsFailure);
         }
         self
@@ -559,6 +567,13 @@ impl Policy {
     #[inline]
     pub fn is_quota(&self) -> bool {
         matches!(self.rule(), Rule::Quota(_))
+    }
+
+    /// Returns `true` if the policy is a [fair pool](FairPool).
+    #[must_use]
+    #[inline]
+    pub fn is_fair_pool(&self) -> bool {
+        matches!(self.rule(), Rule::FairPool(_))
     }
 
     /// Returns `true` if the policy has [credits](Quota::credits), which are never refilled.

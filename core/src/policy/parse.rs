@@ -6,25 +6,28 @@
 //!           | "credits" count
 //! unit      = "day" | "week" | "month" | "year"
 //! algorithm = "fixed-window" | "sliding-log" | "sliding-counter" | "token-bucket" | "gcra"
+//!           | "fair-pool"
 //! option    = "anchored" | "phased"            for fixed-window
 //!           | "grain" span                     for sliding-log
 //!           | "burst" count                    for token-bucket and gcra
 //!           | "by-interval"                    for token-bucket
+//!           | "weight" count                   for fair-pool
 //!           | "in" zone                        for quota, such as Europe/Amsterdam
 //!           | "from" weekday                   for quota per week, such as monday
 //!           | "at" time                        for quota, such as 05:00
 //!           | "anchored" date                  for quota, such as 2026-01-31T09:00
 //!           | "rollover" share                 for quota
 //!           | "since" date                     for quota, such as 2026-01-31T09:00
-//!           | "block" span [ growth ] [ "restart" ]
+//!           | "block" span [ growth ] [ "restart" ] for all except fair-pool
 //!           | "shadow"                         for all
-//!           | "leased"                         for all except concurrent
+//!           | "leased"                         for all except concurrent and fair-pool
 //!           | "max-hold" share                 for all
 //!           | "warn" percentage                for all, such as warn 80%
-//!           | "refund-lapsed"                  for all except concurrent
-//!           | "count-failures"                 for all except concurrent, without refund-lapsed
+//!           | "refund-lapsed"                  for all except concurrent and fair-pool
+//!           | "count-failures"                 for all except concurrent and fair-pool, without
+//!                                              refund-lapsed
 //!           | "max-open-holds" count           with refund-lapsed or count-failures
-//!           | "shards" count                   for all
+//!           | "shards" count                   for all except fair-pool
 //!           | "by-subject" | "whole"           after shards
 //! growth    = "x" factor "up" "to" span "forget" span
 //! span      = { [ number ] unit }              such as 1m, 90s, 1h30m, 250ms; `s` is 1s
@@ -43,13 +46,15 @@ use super::error::{Part, PolicyError, shown};
 use super::quota::{self, Quota};
 use super::shards::Shards;
 use super::share::Share;
-use super::spec::{Algorithm, Concurrent, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
+use super::spec::{
+    Algorithm, Concurrent, FairPool, FixedWindow, SlidingCounter, SlidingLog, TokenBucket,
+};
 use super::{Lapse, Policy, span};
 use crate::algorithm::calendar::Unit;
 use crate::algorithm::shape::Start;
 use crate::time::MAX_EXACT;
 
-const ALGORITHMS: [&str; 8] = [
+const ALGORITHMS: [&str; 9] = [
     "fixed-window",
     "sliding-log",
     "sliding-counter",
@@ -58,6 +63,7 @@ const ALGORITHMS: [&str; 8] = [
     "concurrent",
     "quota",
     "credits",
+    "fair-pool",
 ];
 
 fn hint(word: &str) -> Option<String> {
@@ -72,6 +78,9 @@ fn hint(word: &str) -> Option<String> {
         "token" | "bucket" | "tokens" => "did you mean `token-bucket`?",
         "log" => "did you mean `sliding-log`?",
         "counter" => "did you mean `sliding-counter`?",
+        "pool" | "fair" | "fairshare" | "fairshares" => {
+            "did you mean `fair-pool` (a limit that subjects share)?"
+        }
         "slots" | "concurrency" | "semaphore" | "parallel" => {
             "did you mean `concurrent` (slots in use at a time)?"
         }
@@ -131,6 +140,12 @@ impl<'t> Parser<'t> {
             match word.text {
                 "leased" | "refund-lapsed" | "count-failures" | "max-open-holds"
                     if matches!(algorithm, Algorithm::Concurrent(_)) =>
+                {
+                    return Err(self.unknown_option(&algorithm, &word));
+                }
+                "block" | "leased" | "refund-lapsed" | "count-failures" | "max-open-holds"
+                | "shards" | "by-subject" | "whole"
+                    if matches!(algorithm, Algorithm::FairPool(_)) =>
                 {
                     return Err(self.unknown_option(&algorithm, &word));
                 }
@@ -223,7 +238,7 @@ impl<'t> Parser<'t> {
                 keyword,
                 format!(
                     "`{shown}` is not an algorithm{hint}There are fixed-window, sliding-log, \
-                     sliding-counter, token-bucket, gcra, concurrent, quota and credits"
+                     sliding-counter, token-bucket, gcra, concurrent, quota, credits and fair-pool"
                 ),
             ));
         }
@@ -242,6 +257,7 @@ impl<'t> Parser<'t> {
             "fixed-window" => FixedWindow::new(count, period).into(),
             "sliding-log" => SlidingLog::new(count, period).into(),
             "sliding-counter" => SlidingCounter::new(count, period).into(),
+            "fair-pool" => FairPool::new(count, period).into(),
             "token-bucket" => TokenBucket::new(count, period).into(),
             _ => TokenBucket::gcra(count, period).into(),
         })
@@ -295,6 +311,10 @@ impl<'t> Parser<'t> {
             }
             (Algorithm::TokenBucket(spec), "by-interval") if !spec.is_gcra() => {
                 spec.by_interval().into()
+            }
+            (Algorithm::FairPool(spec), "weight") => {
+                let word = self.expect_part(Part::Weight, "a number after `weight`")?;
+                spec.weight(self.number(&word)?).into()
             }
             (Algorithm::Quota(spec), "in") => {
                 let expected = "a time zone after `in`, such as `Europe/Amsterdam`";
@@ -352,15 +372,20 @@ impl<'t> Parser<'t> {
             Algorithm::TokenBucket(bucket) if bucket.is_gcra() => &["burst"],
             Algorithm::TokenBucket(_) => &["burst", "by-interval"],
             Algorithm::Concurrent(_) => &[],
+            Algorithm::FairPool(_) => &["weight"],
             Algorithm::Quota(spec) if spec.is_credits() => &[],
             Algorithm::Quota(_) => &["in", "from", "at", "anchored", "rollover", "since"],
         };
         let rate_options: &[&str] = match algorithm {
-            Algorithm::Concurrent(_) => &[],
+            Algorithm::Concurrent(_) | Algorithm::FairPool(_) => &[],
             _ => &["refund-lapsed", "count-failures", "max-open-holds", "leased"],
         };
+        let state_options: &[&str] = match algorithm {
+            Algorithm::FairPool(_) => &[],
+            _ => &["block", "shards"],
+        };
         let known: Vec<&str> =
-            [own, &["block", "shards", "max-hold", "warn"], rate_options, &["shadow"]].concat();
+            [own, state_options, &["max-hold", "warn"], rate_options, &["shadow"]].concat();
         let hint = closest(word.text, &known)
             .filter(|known| *known != word.text)
             .map_or(String::new(), |known| format!(", did you mean `{known}`?"));

@@ -61,6 +61,7 @@ impl fmt::Display for Algorithm {
             Self::SlidingLog(spec) => (spec.limit, spec.window),
             Self::SlidingCounter(spec) => (spec.limit, spec.window),
             Self::TokenBucket(spec) => (spec.refill, spec.period),
+            Self::FairPool(spec) => (spec.limit, spec.window),
             Self::Concurrent(spec) => {
                 let lease = Micros(micros_of(spec.lease));
                 return write!(f, "{} {} lease {lease}", self.keyword(), spec.limit);
@@ -78,7 +79,10 @@ impl fmt::Display for Algorithm {
                 Some(grain) => write!(f, " grain {}", Micros(micros_of(grain))),
                 None => Ok(()),
             },
-            Self::SlidingCounter(_) | Self::Concurrent(_) | Self::Quota(_) => Ok(()),
+            Self::FairPool(spec) if spec.weight != 1 => write!(f, " weight {}", spec.weight),
+            Self::SlidingCounter(_) | Self::Concurrent(_) | Self::Quota(_) | Self::FairPool(_) => {
+                Ok(())
+            }
             Self::TokenBucket(spec) => {
                 write!(f, " burst {}", spec.burst)?;
                 f.write_str(if spec.is_by_interval() { " by-interval" } else { "" })

@@ -7,9 +7,10 @@ use super::error::{Part, PolicyError};
 use super::quota;
 use super::span::{self, Micros};
 use super::spec::{
-    Algorithm, Concurrent, FixedWindow, Refill, SlidingCounter, SlidingLog, TokenBucket,
+    Algorithm, Concurrent, FairPool, FixedWindow, Refill, SlidingCounter, SlidingLog, TokenBucket,
 };
 use crate::algorithm::concurrent::ConcurrentRule;
+use crate::algorithm::fair_pool::{FairPoolRule, MemberId};
 use crate::algorithm::fixed_window::FixedWindowRule;
 use crate::algorithm::interval_bucket::IntervalBucketRule;
 use crate::algorithm::rule::Rule;
@@ -34,6 +35,7 @@ impl Rule {
             },
             Algorithm::Concurrent(spec) => concurrent(spec).map(Self::Concurrent),
             Algorithm::Quota(spec) => quota::rule(spec).map(Self::Quota),
+            Algorithm::FairPool(spec) => fair_pool(spec).map(Self::FairPool),
         }
     }
 }
@@ -125,6 +127,35 @@ fn concurrent(spec: &Concurrent) -> Result<ConcurrentRule, PolicyError> {
     let lease = span::check("lease", spec.lease).map_err(|error| error.about(Part::Lease))?;
     Ok(ConcurrentRule { limit, lease })
 }
+
+fn fair_pool(spec: &FairPool) -> Result<FairPoolRule, PolicyError> {
+    let (limit, weight) = (spec.limit, spec.weight);
+    if limit > FairPool::MAX_LIMIT {
+        let message = format!(
+            "the limit of a fair pool is {limit}; it must be at most 2^32 = {}",
+            FairPool::MAX_LIMIT
+        );
+        return Err(PolicyError::new(message).about(Part::Rate));
+    }
+    if !(1..=FairPool::MAX_WEIGHT).contains(&weight) {
+        let message = format!("the weight is {weight}; it must be 1 to {}", FairPool::MAX_WEIGHT);
+        return Err(PolicyError::new(message).about(Part::Weight));
+    }
+    let window = span::check("window", spec.window)?;
+    if window > MAX_POOL_WINDOW {
+        let message = format!(
+            "the window of a fair pool is {}; it must be at most 2^41 us (25 days)",
+            Micros(window)
+        );
+        return Err(PolicyError::new(message).about(Part::Rate));
+    }
+    let member = MemberId::of(b"");
+    Ok(FairPoolRule { limit, pool: limit, window: divisor(window), weight, member })
+}
+
+/// The maximum window of a fair pool in microseconds. The scripts for Redis get the window and the
+/// weight in one number.
+const MAX_POOL_WINDOW: u64 = 1 << 41;
 
 /// Converts a number into a divisor. The number was already checked to be above 0.
 fn divisor(number: u64) -> NonZeroU64 {

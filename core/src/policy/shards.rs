@@ -152,7 +152,7 @@ impl Policy {
     /// # Errors
     ///
     /// Returns an error if the number of shards is 0 or above [`MAX_SHARDS`]. Also returns an error
-    /// if the limit is split and the policy [blocks](Self::block_for), because a refusal by a
+    /// if the policy is a [fair pool](crate::FairPool), if the limit is split and the policy [blocks](Self::block_for), because a refusal by a
     /// single shard would then block the subject, or if a limit that is split is
     /// [pro-rated](crate::Quota::since). Finally, returns an error if a share of the rate
     /// is outside of the bounds within which every decision is exact.
@@ -186,10 +186,11 @@ impl Policy {
     }
 
     /// Returns `true` if the limit applies to a tenant, regardless of the subject: see
-    /// [`Shards::by_subject`].
+    /// [`Shards::by_subject`] and [`FairPool`](crate::FairPool).
     #[must_use]
     pub fn is_per_tenant(&self) -> bool {
-        self.0.split.as_deref().is_some_and(|split| split.shards.by == By::Subject)
+        self.is_fair_pool()
+            || self.0.split.as_deref().is_some_and(|split| split.shards.by == By::Subject)
     }
 
     /// Returns the index of the only share that requests of a subject can charge. The index is

@@ -162,6 +162,7 @@ impl Policy {
             }
             Algorithm::Concurrent(spec) => self.with_algorithm(spec::Concurrent { limit, ..spec }),
             Algorithm::Quota(spec) => self.with_algorithm(Quota { limit, ..*spec }),
+            Algorithm::FairPool(spec) => self.with_algorithm(spec::FairPool { limit, ..spec }),
             Algorithm::TokenBucket(spec) => rate(&spec).first_that_fits(|refill, period| {
                 let bucket = spec::TokenBucket { refill, period, burst: limit, ..spec.clone() };
                 self.with_algorithm(bucket)

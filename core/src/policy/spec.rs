@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::quota::Quota;
 use crate::algorithm::shape::Start;
-use crate::algorithm::sliding_log;
+use crate::algorithm::{fair_pool, sliding_log};
 
 /// An algorithm with its numbers, as they are configured. [`Policy::new`](crate::Policy::new)
 /// checks whether the numbers are valid.
@@ -23,6 +23,8 @@ pub enum Algorithm {
     Concurrent(Concurrent),
     /// See [`Quota`].
     Quota(Box<Quota>),
+    /// See [`FairPool`].
+    FairPool(FairPool),
 }
 
 impl Algorithm {
@@ -38,6 +40,7 @@ impl Algorithm {
             Self::Concurrent(_) => "concurrent",
             Self::Quota(quota) if quota.is_credits() => "credits",
             Self::Quota(_) => "quota",
+            Self::FairPool(_) => "fair-pool",
         }
     }
 }
@@ -317,6 +320,88 @@ impl Concurrent {
     }
 }
 
+/// A limit that all subjects of a tenant share fairly, in windows of fixed length.
+///
+/// The subjects are the *members* of the pool. Together, they never exceed the limit. Each member
+/// has a share of the window, its max-min share: a member that wants less than an equal part gets
+/// what it wants, and the members that want more divide the rest equally. The shares of a window
+/// follow from the calls in the window before, admitted or refused. A member can also use what
+/// nobody has a share of. So a member that is alone can use the whole limit.
+///
+/// All members of a policy and a tenant have one state, which also writes the demand of refused
+/// calls. [`algorithm::fair_pool`](crate::algorithm::fair_pool) defines the decisions and the bound
+/// of the unfairness. A fair pool has no blocks and no shards, it is never leased, and its holds
+/// are not stored in the state.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::{Call, Charge, Clock, FairPool, ManualClock, Policy};
+/// use tidegate_memory::MemoryStore;
+///
+/// let clock = ManualClock::default();
+/// let store = MemoryStore::builder().clock(clock.clone()).build();
+/// let minute = Duration::from_secs(60);
+/// let pool = Policy::new("pool", FairPool::new(100, minute))?;
+/// let admitted = |subject: &str, calls: u32| {
+///     let charges = [Charge::new(&pool, subject)];
+///     let admits = |_: &u32| store.decide_now(&Call::acquire(&charges)).unwrap().is_allowed();
+///     (0..calls).filter(admits).count()
+/// };
+/// // In the first minute, nobody has a share. Alice comes first and takes everything.
+/// assert_eq!((admitted("alice", 200), admitted("bob", 30)), (100, 0));
+/// // From the next minute on, bob gets what he wants, and alice gets the rest.
+/// clock.advance(minute);
+/// assert_eq!((admitted("alice", 200), admitted("bob", 30)), (70, 30));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct FairPool {
+    pub(super) limit: u64,
+    pub(super) window: Duration,
+    pub(super) weight: u64,
+}
+
+impl FairPool {
+    /// The maximum limit: 2^32.
+    pub const MAX_LIMIT: u64 = fair_pool::MAX_LIMIT;
+
+    /// The maximum weight.
+    pub const MAX_WEIGHT: u64 = fair_pool::MAX_WEIGHT;
+
+    /// Creates a pool with a limit for each window of length `window`. Windows begin at multiples
+    /// of their length since 1970.
+    #[must_use]
+    pub fn new(limit: u64, window: Duration) -> Self {
+        Self { limit, window, weight: 1 }
+    }
+
+    /// Sets the weight of the members that are charged by this policy. A member of weight 3 gets
+    /// three times the part of a member of weight 1. To give members different weights, charge them
+    /// by policies of the same name with different weights, or override the policy for a subject.
+    #[must_use]
+    pub fn weight(self, weight: u64) -> Self {
+        Self { weight, ..self }
+    }
+
+    /// Returns the limit.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Returns the window.
+    #[must_use]
+    pub const fn window(&self) -> Duration {
+        self.window
+    }
+
+    /// Returns the weight of the members that are charged by this policy.
+    #[must_use]
+    pub const fn member_weight(&self) -> u64 {
+        self.weight
+    }
+}
+
 macro_rules! algorithms {
     ($($name:ident),+) => {$(
         impl From<$name> for Algorithm {
@@ -326,7 +411,7 @@ macro_rules! algorithms {
         }
     )+};
 }
-algorithms!(FixedWindow, SlidingLog, SlidingCounter, TokenBucket, Concurrent);
+algorithms!(FixedWindow, SlidingLog, SlidingCounter, TokenBucket, Concurrent, FairPool);
 
 impl From<Quota> for Algorithm {
     fn from(quota: Quota) -> Self {

@@ -33,6 +33,10 @@ impl Policy {
                 "the number of shards is {count}; it must be 1 to {MAX_SHARDS}"
             )));
         }
+        if self.is_fair_pool() {
+            let message = "a fair pool cannot have shards, because one state knows all its members";
+            return Err(PolicyError::new(message));
+        }
         if shards.split() && self.block_duration().is_some() {
             return Err(block_excludes_shards());
         }

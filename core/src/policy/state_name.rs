@@ -43,7 +43,7 @@ impl fmt::Debug for StateName<'_> {
 }
 
 /// Prints a short text of the letters `a` to `z`, digits and dots: `window.1m`, `window.1m.phased`,
-/// `log.15m`, `log.1h.1m`, `counter.1d`, `bucket`, `bucket.1m`, `quota.month`. The keys in Redis of
+/// `log.15m`, `log.1h.1m`, `counter.1d`, `bucket`, `bucket.1m`, `quota.month`, `pool.1m`. The keys in Redis of
 /// a policy with a name contain this text, so the text for a shape must never change.
 impl fmt::Display for StateShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,6 +65,7 @@ impl fmt::Display for StateShape {
             Self::IntervalBucket(period) => write!(f, "bucket.{}", Micros(period)),
             Self::Concurrent => f.write_str("slots"),
             Self::Quota(unit) => write!(f, "quota.{}", unit.keyword()),
+            Self::FairPool(window) => write!(f, "pool.{}", Micros(window)),
         }
     }
 }
@@ -82,6 +83,7 @@ impl StateShape {
             Self::IntervalBucket(period) => [7, period, 0],
             Self::Concurrent => [8, 0, 0],
             Self::Quota(unit) => [9, unit as u64, 0],
+            Self::FairPool(window) => [10, window, 0],
         }
     }
 }

@@ -84,6 +84,7 @@ algorithms! {
     interval_bucket: IntervalBucket;
     gcra: Gcra;
     quota: Quota;
+    fair_pool: FairPool;
 }
 
 /// Returns policies of several algorithms, each with its own name.

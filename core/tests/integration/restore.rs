@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use proptest::prelude::*;
 use tidegate_core::algorithm::{
-    fixed_window, interval_bucket, quota, sliding_counter, sliding_log, token_bucket,
+    fair_pool, fixed_window, interval_bucket, quota, sliding_counter, sliding_log, token_bucket,
 };
 use tidegate_core::engine::{self, Record, Records, State};
 use tidegate_core::{
@@ -44,6 +44,7 @@ impl Row {
                 numbers.extend(s.top_ups.iter().flat_map(|top_ups| top_ups.to_numbers()));
                 ("quota", numbers)
             }
+            Some(State::FairPool(pool)) => ("pool", pool.to_numbers()),
             Some(other) => unreachable!("{other:?}"),
         };
         // Each number must fit into a signed 64-bit column of a database.
@@ -83,6 +84,9 @@ impl Row {
                     None => state,
                 };
                 Some(State::Quota(Box::new(state)))
+            }
+            ("pool", numbers) => {
+                Some(State::FairPool(Box::new(fair_pool::State::from_numbers(numbers).unwrap())))
             }
             other => unreachable!("{other:?}"),
         };

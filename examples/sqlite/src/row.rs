@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Row, params};
 use tidegate_core::algorithm::{
-    fixed_window, interval_bucket, quota, sliding_counter, token_bucket,
+    fair_pool, fixed_window, interval_bucket, quota, sliding_counter, token_bucket,
 };
 use tidegate_core::engine::{Record, Records, Rule, State};
 use tidegate_core::{Charge, Charges, Error, ErrorKind, Timestamp};
@@ -142,17 +142,25 @@ fn columns(state: Option<&State>) -> Columns {
             let numbers = s.records().flat_map(|(time, cost)| [time, cost]);
             (None, None, None, Some(numbers.flat_map(u64::to_le_bytes).collect()))
         }
+        Some(State::FairPool(s)) => {
+            let numbers = s.to_numbers().into_iter().flat_map(u64::to_le_bytes);
+            (None, None, None, Some(numbers.collect()))
+        }
         // The record has no numbers, or its algorithm is newer than this store. The method
         // `supports` would have to reject a newer algorithm.
         _ => (None, None, None, None),
     }
 }
 
+/// Reads the numbers that [`columns`] has written into the column `log`.
+fn read(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks::<8>().0.iter().copied().map(u64::from_le_bytes).collect()
+}
+
 fn state(rule: &Rule, columns: Columns) -> Option<State> {
     Some(match (rule, columns) {
         (Rule::Quota(_), (Some(end), Some(count), Some(carry), Some(numbers))) => {
-            let numbers = numbers.as_chunks::<8>().0.iter().copied().map(u64::from_le_bytes);
-            let numbers: Vec<u64> = numbers.collect();
+            let numbers = read(&numbers);
             let (&[start, earliest_end], top_ups) = numbers.split_first_chunk()?;
             let state = quota::State::new(start, end, count).with_drift(earliest_end, carry);
             State::Quota(Box::new(match quota::TopUps::from_numbers(top_ups) {
@@ -160,9 +168,12 @@ fn state(rule: &Rule, columns: Columns) -> Option<State> {
                 None => state,
             }))
         }
+        (Rule::FairPool(_), (.., Some(numbers))) => {
+            State::FairPool(Box::new(fair_pool::State::from_numbers(&read(&numbers))?))
+        }
         (_, (.., Some(log))) => {
-            let pairs = log.as_chunks::<8>().0.as_chunks::<2>().0;
-            let records = pairs.iter().map(|pair| pair.map(u64::from_le_bytes).into());
+            let numbers = read(&log);
+            let records = numbers.as_chunks::<2>().0.iter().copied().map(Into::into);
             State::SlidingLog(Box::new(records.collect()))
         }
         (Rule::FixedWindow(_), (Some(ends), Some(count), ..)) => {
@@ -193,8 +204,8 @@ fn record(row: &Row<'_>, charge: &Charge<'_>) -> Result<Record, Error> {
             Error::new(ErrorKind::ForeignValue, format!("the policy of the row: {error}"))
         })?,
     };
-    let read = || Ok((row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?));
-    let state = state(policy.rule(), read().map_err(failed)?);
+    let columns = || Ok((row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?));
+    let state = state(policy.rule(), columns().map_err(failed)?);
     let record = Record::restore(&policy, state, row.get(5).map_err(failed)?)?;
     match (row.get(6).map_err(failed)?, row.get(7).map_err(failed)?) {
         (Some(level), Some(forgotten_at)) => record.restore_offenses(level, forgotten_at),

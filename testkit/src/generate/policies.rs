@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::civil::{Weekday, date, time};
 use tidegate_core::{
-    Algorithm, Block, Concurrent, FixedWindow, Policy, PolicyError, Quota, Share, SlidingCounter,
-    SlidingLog, TokenBucket,
+    Algorithm, Block, Concurrent, FairPool, FixedWindow, Policy, PolicyError, Quota, Share,
+    SlidingCounter, SlidingLog, TokenBucket,
 };
 
 /// The kinds of algorithms. A token bucket that refills by intervals has its own kind.
@@ -22,11 +22,12 @@ pub enum Kind {
     IntervalBucket,
     Gcra,
     Quota,
+    FairPool,
 }
 
 impl Kind {
     /// All kinds of algorithms.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::FixedWindow,
         Self::SlidingLog,
         Self::SlidingCounter,
@@ -34,6 +35,7 @@ impl Kind {
         Self::IntervalBucket,
         Self::Gcra,
         Self::Quota,
+        Self::FairPool,
     ];
 
     /// Returns a strategy for any kind in [`ALL`](Self::ALL).
@@ -164,10 +166,11 @@ fn warn() -> impl Strategy<Value = Option<u8>> {
     prop::option::weighted(0.25, 1..=100_u8)
 }
 
+/// Adds a block, except to a fair pool.
 fn with_block(policy: Policy, block: Option<Block>) -> Result<Policy, PolicyError> {
     match block {
-        Some(block) => policy.block_with(block),
-        None => Ok(policy),
+        Some(block) if !policy.is_fair_pool() => policy.block_with(block),
+        _ => Ok(policy),
     }
 }
 
@@ -270,6 +273,7 @@ fn build(kind: Kind, numbers: Numbers, (start, grains): (u8, u64)) -> Option<Alg
         Kind::IntervalBucket => TokenBucket::new(count, window).burst(limit).by_interval().into(),
         Kind::Gcra => TokenBucket::gcra(count, window).burst(limit).into(),
         Kind::Quota => quota(limit, start, grains, count, span).into(),
+        Kind::FairPool => FairPool::new(limit, window).weight(1 + grains).into(),
     })
 }
 

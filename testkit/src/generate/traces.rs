@@ -175,6 +175,7 @@ pub fn scenario(
     let subjects = prop::sample::select(vec![
         vec![(Bytes::default(), Bytes::from("a"))],
         vec![(Bytes::default(), Bytes::from("a")), (Bytes::from("t"), Bytes::from("a"))],
+        ["a", "b", "c"].map(|subject| (Bytes::default(), Bytes::from(subject))).to_vec(),
     ]);
     let steps = prop::collection::vec(step(clock, max_charges), 1..=steps);
     (policies, subjects, start, steps).prop_map(|(policies, subjects, start, steps)| Scenario {

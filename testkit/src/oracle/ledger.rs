@@ -58,6 +58,7 @@ pub(super) fn key_of(charge: &Charge<'_>) -> Key {
         SlidingCounter(spec) => format!("counter {:?}", spec.window()),
         Algorithm::Concurrent(_) => "slots".to_owned(),
         Algorithm::Quota(spec) => format!("quota {:?}", spec.unit()),
+        Algorithm::FairPool(spec) => format!("pool {:?}", spec.window()),
         TokenBucket(spec) if spec.is_by_interval() => format!("by interval {:?}", spec.period()),
         _ => "bucket".to_owned(),
     };
@@ -186,6 +187,19 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
             mistakes.push(ErrorKind::InvalidCall);
         }
     }
+    let changes_whole_state = matches!(
+        operation,
+        Operation::Reset | Operation::Block { .. } | Operation::BlockAtLeast { .. }
+    );
+    let is_wrong_in_pool = |charge: &Charge<'_>| {
+        let is_other =
+            |other: &Charge<'_>| key_of(other) == key_of(charge) && other.subject != charge.subject;
+        charge.is_check_only || changes_whole_state || charges.iter().any(is_other)
+    };
+    let mut in_pool = charges.iter().filter(|charge| is_fair_pool(charge.policy));
+    if in_pool.any(is_wrong_in_pool) {
+        mistakes.push(ErrorKind::InvalidCall);
+    }
     if charges.iter().any(|charge| charge.list > 0 && is_wrong_in_list(operation, charges, charge))
     {
         mistakes.push(ErrorKind::InvalidCall);
@@ -266,6 +280,10 @@ fn is_wrong_in_list(operation: Operation, charges: &[Charge<'_>], charge: &Charg
 /// Returns `true` if a hold with this charge takes slots.
 pub(super) fn takes_slots(charge: &Charge<'_>) -> bool {
     is_slots(charge.policy) && !charge.is_check_only && charge.cost > 0
+}
+
+fn is_fair_pool(policy: &Policy) -> bool {
+    matches!(policy.algorithm(), Algorithm::FairPool(_))
 }
 
 pub(super) fn is_slots(policy: &Policy) -> bool {
@@ -377,6 +395,11 @@ fn acquire(
                     continue;
                 }
                 record.block = record.block.after_denial(charge.policy, now);
+            }
+            (Outcome::Denied, None) if !opinion.is_above_limit && is_fair_pool(charge.policy) => {
+                let past = record.past_under(charge, now);
+                let past = rules_of(charge).refuse(&past, opinion.cost, now);
+                record = record.with_past(charge, past);
             }
             (Outcome::Blocked, Some(_)) if !opinion.is_above_limit => {
                 record.block = record.block.after_refusal(charge.policy, now);

@@ -11,7 +11,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `fixed_window`, `sliding_log`, `sliding_counter`, `bucket`, `interval_bucket`, `concurrent` | the rules of each algorithm, and the past that it keeps |
+//! | `fixed_window`, `sliding_log`, `sliding_counter`, `bucket`, `interval_bucket`, `concurrent`, `quota`, `fair_pool` | the rules of each algorithm, and the past that it keeps |
 //! | `rules` | the trait that each algorithm implements, and the searches |
 //! | `record` | the record of one key: past charges, block, and policy of the last write |
 //! | `block` | the block of a subject, and its offenses |
@@ -24,6 +24,7 @@
 mod block;
 mod bucket;
 mod concurrent;
+mod fair_pool;
 mod fixed_window;
 mod holds;
 mod interval_bucket;
@@ -370,7 +371,7 @@ impl Oracle {
             self.turns += 1;
             self.holds.insert(key, hold);
         }
-        if call.operation == Operation::Reset {
+        if call.operation == Operation::Reset && matches!(first.reply, Reply::Decision { .. }) {
             self.holds.values_mut().for_each(|hold| hold.reset(call));
             for charge in call.charges.iter() {
                 self.refunds.remove(&ledger::key_of(&charge));

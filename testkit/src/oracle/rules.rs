@@ -6,7 +6,8 @@ use std::fmt;
 use tidegate_core::{Algorithm, Charge};
 
 use super::{
-    bucket, concurrent, fixed_window, interval_bucket, quota, sliding_counter, sliding_log,
+    bucket, concurrent, fair_pool, fixed_window, interval_bucket, quota, sliding_counter,
+    sliding_log,
 };
 
 /// The maximum cost that a state can count.
@@ -31,6 +32,7 @@ pub(super) enum Past {
     IntervalBucket(interval_bucket::Past),
     Concurrent(concurrent::Past),
     Quota(quota::Past),
+    FairPool(fair_pool::Past),
 }
 
 /// The rules of an algorithm, with the settings of one policy.
@@ -41,6 +43,11 @@ pub(super) trait Rules: fmt::Debug {
 
     /// Returns `past` after `cost` is charged at the time `now`.
     fn take(&self, past: &Past, cost: u64, now: u64) -> Past;
+
+    /// Returns `past` after `cost` was denied at the time `now`.
+    fn refuse(&self, past: &Past, _cost: u64, _now: u64) -> Past {
+        past.clone()
+    }
 
     /// Returns the maximum amount that can be charged beyond the limit.
     fn room(&self, past: &Past, now: u64) -> u64;
@@ -114,6 +121,7 @@ pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
         }
         Algorithm::Concurrent(spec) => Box::new(concurrent::Slots::new(spec)),
         Algorithm::Quota(spec) => Box::new(quota::Calendar::new(spec)),
+        Algorithm::FairPool(spec) => Box::new(fair_pool::Pool::new(spec, charge)),
         algorithm => Box::new(bucket::Bucket::new(algorithm, tick)),
     }
 }

@@ -255,6 +255,8 @@ pub(super) fn is_cacheable(call: &Call<'_>) -> bool {
         && !call.charges.any_check_only()
         // A denial of a list depends on several states.
         && !call.charges.has_lists()
+        // The store adds a denied cost to the demand.
+        && !call.charges.any_policy(Policy::is_fair_pool)
 }
 
 #[cfg(test)]

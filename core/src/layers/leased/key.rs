@@ -85,6 +85,8 @@ pub(super) fn why_not_leased(policy: &Policy, leases_sliding: bool) -> Option<&'
         Some("`refund-lapsed` and a lease exclude each other: a lapsed lease would be refunded")
     } else if policy.counts_failures() {
         Some("`count-failures` and a lease exclude each other: a lease counts requests")
+    } else if policy.is_fair_pool() {
+        Some("a fair pool and a lease exclude each other: the pool must see each demand")
     } else if policy.can_use_any_shard() {
         Some("`shards` and a lease exclude each other: a lease belongs to one shard")
     } else {

@@ -50,7 +50,7 @@ pub(crate) fn span(policy: &Policy) -> u64 {
         Algorithm::SlidingLog(spec) => spec.window(),
         Algorithm::SlidingCounter(spec) => spec.window(),
         Algorithm::TokenBucket(spec) => spec.period(),
-        Algorithm::Quota(_) => policy.window(),
+        Algorithm::Quota(_) | Algorithm::FairPool(_) => policy.window(),
         _ => unreachable!("no other algorithm"),
     };
     u64::try_from(span.as_micros()).unwrap()
