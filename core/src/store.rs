@@ -22,7 +22,8 @@ use crate::{Call, Charges, Decision, Error, ErrorKind, Policy, Timestamp};
 ///
 /// 1. A call makes all of its charges, or none, atomically. The costs of charges to one key add up.
 /// 2. A denial, a peek, a cost of 0 and a failed call write nothing. (A denial by a policy with
-///    [`block_for`](Policy::block_for) writes the block, and nothing else.)
+///    [`block_for`](Policy::block_for) writes the block, and a denial by a [fair
+///    pool](crate::FairPool) writes the demand, and nothing else.)
 /// 3. The store admits exactly as much as the policy allows, in any interleaving of calls.
 /// 4. If the clock steps back, the store admits nothing more. The step delays a recovery by at most
 ///    the length of the step.

@@ -465,6 +465,7 @@ impl ChargeReply {
             StateShape::FixedWindow(_, window) | StateShape::SlidingCounter(window) => {
                 a.saturating_sub(window)
             }
+            StateShape::FairPool(window) => a.saturating_sub(window),
             StateShape::SlidingLog(_, grain) => b.saturating_sub(grain),
             StateShape::Quota(_) => now,
             _ => a,
@@ -503,6 +504,17 @@ impl ChargeReply {
                 weigh(rule, state.as_ref(), cost, now)
             }
             Rule::Quota(rule) => weigh(rule, self.quota_state().as_ref(), cost, now),
+            Rule::FairPool(rule) => {
+                // The numbers are the end of the window, the cost that the member was charged, the
+                // remaining amount, and the time of recovery.
+                let [ends, _, remaining, recovers_at] = self.numbers;
+                let wait = match self.outcome {
+                    _ if cost > rule.limit() => Wait::NEVER,
+                    Outcome::Denied => Wait::between(now, ends),
+                    _ => Wait::ZERO,
+                };
+                (wait, Level::new(remaining, recovers_at.max(now)))
+            }
             _ => return None,
         })
     }

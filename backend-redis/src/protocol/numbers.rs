@@ -1,3 +1,4 @@
+use tidegate_core::algorithm::fair_pool::MemberId;
 use tidegate_core::algorithm::fixed_window::Start;
 use tidegate_core::algorithm::quota::Rollover;
 use tidegate_core::engine::Rule as PolicyRule;
@@ -9,6 +10,10 @@ use super::scripts::Rule;
 
 /// The unit in which the fourth number of a quota contains the rollover: see `rules/quota.lua`.
 const ROLLOVER: u64 = 1 << 33;
+
+/// The unit in which the second number of a fair pool contains the weight: see
+/// `rules/fair_pool.lua`.
+const POOL_WEIGHT: u64 = 1 << 42;
 
 /// Returns the script rule for the policy of a charge, and the four numbers of the policy for the
 /// scripts at the time `at`. Only the numbers of a quota depend on the time. Returns `None` if the
@@ -48,6 +53,11 @@ pub(super) fn numbers(charge: &Charge<'_>, at: Timestamp) -> Option<(Rule, [u64;
             let length_and_rollover = length + ROLLOVER * (parts + 1_024 * of);
             let limit = rule.limit_at(at.as_micros());
             (Rule::Quota, [limit, window.start, window.end, length_and_rollover])
+        }
+        PolicyRule::FairPool(rule) => {
+            let window_and_weight = rule.window_micros() + POOL_WEIGHT * rule.weight();
+            let [id, more] = MemberId::of(charge.subject).numbers();
+            (Rule::FairPool, [limit, window_and_weight, id, more])
         }
         _ => return None,
     })

@@ -69,7 +69,10 @@ pub(super) fn parts<'c, 'a: 'c>(
             break;
         }
         let charge = usual_charge(call)?;
-        let (rule, numbers) = numbers(&charge, at).filter(|(rule, _)| *rule != Rule::SlidingLog)?;
+        let (rule, numbers) = numbers(&charge, at)?;
+        if matches!(rule, Rule::SlidingLog | Rule::FairPool) {
+            return None;
+        }
         edges.add(rule, numbers);
         let has_charge =
             |group: &Group| (group.rule, group.cost, group.numbers) == (rule, charge.cost, numbers);

@@ -33,6 +33,7 @@ files![
     "lib/value",
     "lib/write",
     "rules/concurrent",
+    "rules/fair_pool",
     "rules/fixed_window",
     "rules/interval_bucket",
     "rules/quota",

@@ -222,8 +222,23 @@ local function evaluate(op, count, max_wait, charges, amount)
   return 0, allowed
 end
 
+-- Makes the reply to a charge a peek, because the charge is not made.
+local function peek_again(place, charges)
+  local k = keys[place]
+  local _, rule, _, _, _, p1, p2, p3, p4 = parse_charge(charges, place)
+  _, firsts[place], seconds[place], thirds[place], fourths[place] =
+    RULES[rule](values[k], kinds[k], costs[place], PEEK, 0, nil, p1, p2, p3, p4, KEYS[k], lists[k])
+end
+
+-- Writes the demand of a charge that a fair pool denies, unless another charge of its list pays.
+local function commit_demand(place, after, charges)
+  local _, _, flags = parse_charge(charges, place)
+  if flags >= LIST_UNIT and payers[list_of(flags)] then return peek_again(place, charges) end
+  set_state(keys[place], after, POOL, 0, expiries[place])
+end
+
 -- Writes all evaluated charges if the call is allowed. If the call is refused, writes only the
--- penalties: the blocks that follow denials.
+-- penalties (the blocks that follow denials), and the demands of the members of fair pools.
 local function commit_charges(count, charges, allowed)
   for place = 1, count do
     local k, after, cost = keys[place], afters[place], costs[place]
@@ -233,15 +248,12 @@ local function commit_charges(count, charges, allowed)
       if penalty > 0 and cost > 0 and cost <= p1 then
         penalize(k, outcomes[place], penalty, charges, place)
       end
+      if after then commit_demand(place, after, charges) end
     elseif allowed and after then
       offenses[k] = remembered(offenses[k])
       set_state(k, after, after:byte(), 0, expiries[place], plans[place])
     elseif after then
-      -- This charge is not made, because another charge of the call is denied. So the reply to this
-      -- charge has the numbers of a peek.
-      local _, rule, _, _, _, p1, p2, p3, p4 = parse_charge(charges, place)
-      _, firsts[place], seconds[place], thirds[place], fourths[place] =
-        RULES[rule](values[k], kinds[k], cost, PEEK, 0, nil, p1, p2, p3, p4, KEYS[k], lists[k])
+      peek_again(place, charges) -- Another charge of the call is denied.
     end
   end
 end
@@ -272,7 +284,7 @@ end
 local function charge_beyond_limit(place, k, rule, cost, p1, p2, p3, p4)
   cost = math.min(cost, room(rule, firsts[place], seconds[place], thirds[place], p2, p3, p4))
   local max = max_records(rule, p1, p2, p3)
-  local limit = rule == QUOTA and -1 - p1 or math.huge
+  local limit = rule >= QUOTA and -1 - p1 or math.huge
   if cost > 0 then change_state(ACQUIRE, k, rule, cost, nil, limit, p2, p3, p4, max) end
 end
 
@@ -398,7 +410,7 @@ while at <= #request do
   local value, kind = found[k], KINDS[rule] or p4
   if not value then value, kind = nil, NONE end
   if op == ACQUIRE and count == 1 and argument == 0 and cost > 0 and flags < CHECK_ONLY
-    and rule ~= SLIDING_LOG and not kinds[k]
+    and SIZES[rule] > 0 and not kinds[k]
     and (value and #value == SIZES[rule] and value:byte() == kind or others_absent and not value) then
     local admits, a, b, c, d, after, expires_at, _, keeps_ttl =
       RULES[rule](value, kind, cost, ACQUIRE, 0, nil, p1, p2, p3, p4)

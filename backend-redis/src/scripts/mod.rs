@@ -85,6 +85,8 @@ pub enum Rule {
     /// Slots. Only the scripts that know the holds on states have this rule.
     Concurrent = layout::CONCURRENT,
     Quota = layout::QUOTA,
+    /// Only the scripts for any calls have this rule.
+    FairPool = layout::FAIR_POOL,
 }
 
 /// The record that a script writes under the id of a call.

@@ -53,7 +53,8 @@ impl Form {
         }
     }
 
-    /// Returns `None` for slots, because their scripts know the holds on states.
+    /// Returns `None` for slots, because their scripts know the holds on states, and for fair pools,
+    /// because their values have no fixed size.
     const fn new(rule: Rule, start: Start, is_list: bool) -> Option<Self> {
         Some(match (rule, start) {
             (Rule::FixedWindow, Start::Aligned) => Self::AlignedWindow,
@@ -67,7 +68,7 @@ impl Form {
             (Rule::TokenBucket, _) => Self::Bucket,
             (Rule::IntervalBucket, _) => Self::Interval,
             (Rule::Quota, _) => Self::Calendar,
-            (Rule::Concurrent, _) => return None,
+            (Rule::Concurrent | Rule::FairPool, _) => return None,
         })
     }
 
@@ -109,8 +110,8 @@ impl StateKind {
 
 type Slot = OnceLock<Script>;
 
-/// Returns the script that acquires or peeks a single charge. It is the fastest script. For slots,
-/// there is no such script.
+/// Returns the script that acquires or peeks a single charge. It is the fastest script. For slots
+/// and fair pools, there is no such script.
 #[must_use]
 pub fn single(
     rule: Rule,
@@ -130,8 +131,8 @@ fn single_of(form: Form, record: RecordKind) -> &'static Script {
     })
 }
 
-/// Returns the script that settles or extends a hold of a single charge. Returns `None` for a log
-/// and for slots, because [`settle`] returns the script for holds on these states.
+/// Returns the script that settles or extends a hold of a single charge. Returns `None` for a log,
+/// for slots and for a fair pool, because [`settle`] returns the script for holds on these states.
 #[must_use]
 pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
     Form::new(rule, start, false).and_then(settle_single_of)

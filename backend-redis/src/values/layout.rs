@@ -21,6 +21,7 @@ shared! {
     INTERVAL_BUCKET = 5;
     CONCURRENT = 6;
     QUOTA = 7;
+    FAIR_POOL = 8;
 
     // The numbers of the operations. An acquire with a maximum wait is a reservation.
     ACQUIRE = 1;
@@ -56,8 +57,10 @@ shared! {
     // In the reply to a charge, this number is added to the outcome for each level of the subject.
     LEVEL_UNIT = 4;
 
-    // The first byte of a value is its kind. `NONE` is the lowest kind: a value that has only a
-    // block.
+    // The first byte of a value is its kind. `NONE` is a value that has only a block. The replies of
+    // scripts contain no value of a fair pool, so only its kind is below `NONE`.
+    #[expect(dead_code, reason = "no reply contains the value of a fair pool")]
+    POOL = 0x8e;
     NONE = 0x90;
     FIXED_ALIGNED = 0x91;
     FIXED_PHASED = 0x92;
@@ -109,6 +112,12 @@ shared! {
     LOG_HEAD = 8;
     RECORD = 14;
     LOG_FOOT = 37;
+
+    // The sizes in bytes of the head of a fair pool, and of a member.
+    #[expect(dead_code, reason = "no reply contains the value of a fair pool")]
+    POOL_HEAD = 36;
+    #[expect(dead_code, reason = "no reply contains the value of a fair pool")]
+    POOL_MEMBER = 37;
 
     // The maximum number of holds in a reply to a charge, which equals
     // `tidegate_core::no_semver::MAX_COUNTED_LAPSES`.

@@ -434,11 +434,8 @@ impl Algorithm for FairPoolRule {
 
     fn level(&self, state: Option<&Box<State>>, now: u64) -> Level {
         let current = self.current(state.map(|state| &**state), now);
-        let remaining = self.available(current.as_deref());
-        match (current, state) {
-            (Some(_), Some(state)) => Level::new(remaining, self.recovers_at(state)),
-            _ => Level::new(remaining, now),
-        }
+        let recovers_at = state.map_or(now, |state| self.recovers_at(state));
+        Level::new(self.available(current.as_deref()), recovers_at)
     }
 
     fn recovers_at(&self, state: &Box<State>) -> u64 {

@@ -231,6 +231,7 @@ macro_rules! differential {
                 interval_buckets_decide_as_in_the_core: Run::One(Kind::IntervalBucket),
                 gcra_decides_as_in_the_core: Run::One(Kind::Gcra),
                 quotas_decide_as_in_the_core: Run::One(Kind::Quota),
+                fair_pools_decide_as_in_the_core: Run::One(Kind::FairPool),
                 several_charges_decide_as_in_the_core: Run::Several,
                 batches_decide_as_in_the_core: Run::Batches,
                 changed_policies_decide_as_in_the_core: Run::Changed,

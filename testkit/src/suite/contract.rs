@@ -95,9 +95,7 @@ impl Guarantee {
             | "batches_are_decided_as_by_the_oracle"
             | "b30_the_clock_that_counts_is_the_stores" => Self::SameAnswers,
             "b02_a_cost_above_the_limit_is_never_admitted" => Self::Promises,
-            _ if begins(&["an_id_", "parts_that_make_no_sense", "lists_that_make_no_sense"]) => {
-                Self::Errors
-            }
+            _ if begins(&["an_id_"]) || contains(&["_that_make_no_sense"]) => Self::Errors,
             _ if contains(&["undo", "undone", "_undoes_"]) => Self::Undo,
             _ if contains(&["block", "shadow"]) => Self::Blocks,
             _ if contains(&["jumping_clock", "b31_", "ends_of_time"]) => Self::StepsBack,

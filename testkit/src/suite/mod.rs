@@ -83,6 +83,7 @@
 //! | 7 calls with several charges | B04, B05, `several_charges_are_decided_as_by_the_oracle` |
 //! | 8 changes of policies | B53, B60, `a_block_survives_a_changed_limit`, `a_lowered_rate_counts_from_the_next_charge` |
 //! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
+//! | fair pools | the eight properties in `fair_pools`, and every trace |
 //! | blocks that grow or restart | the ten properties in `blocks`, and every trace |
 //! | policies that count failures | the four properties in `attempts`, and `lapses_are_decided_as_by_the_oracle` |
 //! | grants, rolled-over quota, pro-rated quota, credits | the ten properties in `grants`, and every trace of a quota |
@@ -105,6 +106,7 @@ mod contract;
 mod erased;
 mod expiry;
 mod failure;
+mod fair_pools;
 pub(crate) mod fixture;
 mod grants;
 mod harness;
@@ -238,6 +240,14 @@ macro_rules! __each_property {
             alternatives::a_hold_keeps_the_charge_that_pays,
             alternatives::slots_are_alternatives,
             alternatives::lists_that_make_no_sense_are_errors,
+            fair_pools::the_unfairness_of_a_pool_is_bounded,
+            fair_pools::a_member_alone_can_use_the_whole_pool,
+            fair_pools::members_divide_a_pool_by_their_weights,
+            fair_pools::a_pool_with_fewer_units_than_members_admits_one_each,
+            fair_pools::only_a_refusal_by_the_pool_is_a_demand,
+            fair_pools::a_hold_of_a_member_is_settled_in_the_pool,
+            fair_pools::two_tenants_have_two_pools,
+            fair_pools::calls_that_make_no_sense_for_a_pool_are_errors,
             blocks::a_block_grows_with_each_offense,
             blocks::the_end_of_a_block_restores_no_budget,
             blocks::offenses_are_forgotten_together,

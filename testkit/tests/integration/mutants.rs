@@ -229,6 +229,10 @@ caught! {
            a_hold_keeps_the_charge_that_pays, slots_are_alternatives,
            lists_that_make_no_sense_are_errors, several_charges_are_decided_as_by_the_oracle,
            holds_are_decided_as_by_the_oracle;
+    a_store_that_forgets_demands_is_caught: ForgetsDemands
+        by the_unfairness_of_a_pool_is_bounded, a_member_alone_can_use_the_whole_pool;
+    a_store_that_mixes_members_is_caught: MixesMembers
+        by the_unfairness_of_a_pool_is_bounded, members_divide_a_pool_by_their_weights;
     a_store_that_takes_all_or_nothing_is_caught: TakesAllOrNothing
         by an_acquire_up_to_takes_all_that_remains, an_acquire_up_to_takes_one_amount_of_all;
     a_store_that_ignores_ids_is_caught: IgnoresIds

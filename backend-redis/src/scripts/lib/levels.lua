@@ -13,6 +13,7 @@ end
 -- Returns the maximum cost that the policy admits now, like the functions `level` of the algorithms
 -- in the core.
 local function remaining(rule, a, b, c, p1, p2, p3)
+  if rule == FAIR_POOL then return c end
   if rule == QUOTA then return math.max(math.min(p1 + c, MAX_EXACT) - b, 0) end
   local sum, unit = held(rule, a, b, c, p2)
   local free = p1 * unit - sum

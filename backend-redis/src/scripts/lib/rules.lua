@@ -32,10 +32,12 @@ local function write_list(key, value, is_list, after, expires_at, plan)
 end
 
 -- Three tables, indexed by the number of the rule (the algorithm): the kind and the size of the
--- stored value, and the function that executes the rule. The kind of a fixed window depends on the
+-- stored value (0 if it varies), and the function that executes the rule. The kind of a fixed window depends on the
 -- start of the windows, so the kind is the fourth number of the policy.
-local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL, SLOTS, CALENDAR }
-local SIZES = { WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, INTERVAL_SIZE, SLOTS_SIZE, CALENDAR_SIZE }
+local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL, SLOTS, CALENDAR, POOL }
+local SIZES = {
+  WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, INTERVAL_SIZE, SLOTS_SIZE, CALENDAR_SIZE, 0,
+}
 local RULES = {
   function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4)
     local admits, a, b, c, after, expires_at, keeps_ttl
@@ -76,6 +78,11 @@ local RULES = {
   end,
   --- @end
 }
+RULES[FAIR_POOL] = function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4)
+  local admits, a, b, c, d, after, expires_at
+  --- @inline rules/fair_pool
+  return admits, a, b, c, d, after, expires_at
+end
 RULES[QUOTA] = function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4)
   local admits, a, b, c, d, after, expires_at, keeps_ttl
   --- @inline rules/quota

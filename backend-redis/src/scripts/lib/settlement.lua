@@ -37,7 +37,7 @@ if op == EXTEND or held_cost == NOT_COUNTED then
   cost = 0
 elseif total > charged_cost then
   change, cost = ACQUIRE, math.min(total - charged_cost, room(rule, a, b, c, p2, p3, p4))
-  limit = rule == QUOTA and -1 - p1 or math.huge
+  limit = rule >= QUOTA and -1 - p1 or math.huge
   original_cost, max = 0, max_records(rule, p1, p2, p3)
 elseif op == SETTLE and total < held_cost and value then
   change, cost = UNDO, held_cost - total

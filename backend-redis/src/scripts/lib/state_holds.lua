@@ -313,7 +313,7 @@ local function read_holds(key)
   foot.counts_failures = foot.rule >= COUNTS_FAILURES
   foot.rule = foot.rule % COUNTS_FAILURES
   local is_rule_valid = (foot.p2 > 0 or foot.rule == QUOTA) and (foot.p3 > 0 or foot.rule <= SLIDING_LOG or foot.rule == CONCURRENT)
-    and (foot.p4 > 0 or foot.rule ~= TOKEN_BUCKET)
+    and (foot.p4 > 0 or foot.rule ~= TOKEN_BUCKET) and foot.rule ~= FAIR_POOL
   local value, kind, blocked_until, offenses = decode(member:sub(1, size), false)
   if kind == FOREIGN or not RULES[foot.rule] or not is_rule_valid then return false, FOREIGN, 0 end
   feet_by_key[key] = foot

@@ -43,6 +43,9 @@ local function decode(value, is_list)
       or kind == TOPPED_UP and size >= TOPPED_UP_SIZE
         and size <= TOPPED_UP_SIZE + MAX_GRANTS * GRANT_SIZE
         and size == TOPPED_UP_SIZE + parse('<I7', value, TOPPED_UP_SIZE - 6) * GRANT_SIZE
+      --- @when general
+      or kind == POOL and size >= POOL_HEAD and (size - POOL_HEAD) % POOL_MEMBER == 0
+      --- @end
       --- @when lapse
       or size == SLOTS_SIZE and kind == SLOTS
       --- @end

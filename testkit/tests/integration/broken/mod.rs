@@ -52,6 +52,8 @@ pub(crate) enum Defect {
     RefusesCharges,
     TakesChecks,
     IgnoresLists,
+    ForgetsDemands,
+    MixesMembers,
     TakesAllOrNothing,
     IgnoresIds,
     AnswersAnyCall,
@@ -264,6 +266,16 @@ impl Broken {
             }
             Defect::TakesChecks => charges.iter_mut().for_each(|c| c.is_check_only = false),
             Defect::IgnoresLists => charges.iter_mut().for_each(|c| c.list = 0),
+            Defect::ForgetsDemands if operation == Operation::Acquire => {
+                let peek = self.decide_now(&Call::new(Operation::Peek, &charges))?;
+                if peek.is_denied() && charges.iter().any(|charge| charge.policy.is_fair_pool()) {
+                    return Ok(peek);
+                }
+            }
+            Defect::MixesMembers => {
+                let in_pool = charges.iter_mut().filter(|charge| charge.policy.is_fair_pool());
+                in_pool.for_each(|charge| charge.subject = b"");
+            }
             Defect::TakesAllOrNothing if matches!(operation, Operation::AcquireUpTo { .. }) => {
                 operation = Operation::Acquire;
             }
