@@ -117,7 +117,9 @@ fn traces_run_into_the_limit_and_recover_from_it() {
         assert!(share(seen.allowed) >= 30, "{kind:?}: {seen:?}");
         assert!(share(seen.denied) >= 15, "{kind:?}: {seen:?}");
         assert!(share(seen.never) >= 5, "{kind:?}: {seen:?}");
-        assert!(share(seen.blocked) >= 2, "{kind:?}: {seen:?}");
+        // A fair pool cannot block its members.
+        let min_blocked = if kind == Kind::FairPool { 0 } else { 2 };
+        assert!(share(seen.blocked) >= min_blocked, "{kind:?}: {seen:?}");
         assert!(seen.kept_waits >= 20, "{kind:?}: {seen:?}");
         assert_eq!(seen.steps_back, 0, "{kind:?}: {seen:?}");
         let is_bucket = matches!(kind, Kind::TokenBucket | Kind::IntervalBucket | Kind::Gcra);
