@@ -27,13 +27,14 @@ impl Script {
         Self { name, variant: variant.join("_"), code, sha }
     }
 
-    pub const NAMES: [&'static str; 7] = [
+    pub const NAMES: [&'static str; 8] = [
         "fixed_window",
         "sliding_log",
         "sliding_counter",
         "token_bucket",
         "interval_bucket",
         "quota",
+        "fair_pool",
         "batch",
     ];
 
@@ -85,7 +86,6 @@ pub enum Rule {
     /// Slots. Only the scripts that know the holds on states have this rule.
     Concurrent = layout::CONCURRENT,
     Quota = layout::QUOTA,
-    /// Only the scripts for any calls have this rule.
     FairPool = layout::FAIR_POOL,
 }
 

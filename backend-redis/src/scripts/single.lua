@@ -25,7 +25,7 @@ if #request > USUAL_SIZE then
 end
 if cost == 0 then op = PEEK end
 
---- @when string
+--- @when string pool
 local is_read, value = pcall(call, 'GET', key)
 --- @end
 --- @when log_string
@@ -41,6 +41,11 @@ if is_read and not value then
 --- @when string
 elseif is_read and #value == VALUE_SIZE and value:byte() == VALUE_KIND then
   kind = VALUE_KIND
+--- @end
+--- @when pool
+elseif is_read and #value >= POOL_HEAD and (#value - POOL_HEAD) % POOL_MEMBER == 0
+  and value:byte() == POOL then
+  kind = POOL
 --- @end
 --- @when log_string
 elseif is_read and #value == LOG_END and value:byte(-1) == LOG then
@@ -67,7 +72,7 @@ local state = after or value
 local first = state and state:byte() >= DRIFT and string.char(WITH_VALUE) .. state or ''
 --- @end
 if after then
-  --- @when string
+  --- @when string pool
   --- @inline lib/write.string
   --- @end
   --- @when log_string log_list
@@ -95,6 +100,10 @@ elseif after then
   -- The value contains the time of its last write. If the last write was now and there is no wait,
   -- the client can compute the whole reply from the value.
   if time == now and c == 0 then return after end
+  --- @end
+  --- @when pool
+  -- The value then contains the demand of a refused call.
+  if not admits then outcome = DENIED end
   --- @end
 elseif outcome == ALLOWED and not admits then
   outcome = DENIED

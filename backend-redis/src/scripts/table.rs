@@ -20,10 +20,11 @@ enum Form {
     Bucket,
     Interval,
     Calendar,
+    Pool,
 }
 
 impl Form {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::AlignedWindow,
         Self::PhasedWindow,
         Self::AnchoredWindow,
@@ -33,6 +34,7 @@ impl Form {
         Self::Bucket,
         Self::Interval,
         Self::Calendar,
+        Self::Pool,
     ];
 
     /// Returns the columns of the table: the rule, the variant, the flag, VALUE_KIND and
@@ -50,11 +52,11 @@ impl Form {
             Self::Bucket => ["token_bucket", "", "string", "BUCKET", "BUCKET_SIZE"],
             Self::Interval => ["interval_bucket", "", "string", "INTERVAL", "INTERVAL_SIZE"],
             Self::Calendar => ["quota", "", "string", "CALENDAR", "CALENDAR_SIZE"],
+            Self::Pool => ["fair_pool", "", "pool", "POOL", "POOL_HEAD"],
         }
     }
 
-    /// Returns `None` for slots, because their scripts know the holds on states, and for fair pools,
-    /// because their values have no fixed size.
+    /// Returns `None` for slots, because their scripts know the holds on states.
     const fn new(rule: Rule, start: Start, is_list: bool) -> Option<Self> {
         Some(match (rule, start) {
             (Rule::FixedWindow, Start::Aligned) => Self::AlignedWindow,
@@ -68,12 +70,13 @@ impl Form {
             (Rule::TokenBucket, _) => Self::Bucket,
             (Rule::IntervalBucket, _) => Self::Interval,
             (Rule::Quota, _) => Self::Calendar,
-            (Rule::Concurrent | Rule::FairPool, _) => return None,
+            (Rule::FairPool, _) => Self::Pool,
+            (Rule::Concurrent, _) => return None,
         })
     }
 
     const fn has_settle_single(self) -> bool {
-        !matches!(self, Self::LogString | Self::LogList)
+        !matches!(self, Self::LogString | Self::LogList | Self::Pool)
     }
 }
 
@@ -110,8 +113,8 @@ impl StateKind {
 
 type Slot = OnceLock<Script>;
 
-/// Returns the script that acquires or peeks a single charge. It is the fastest script. For slots
-/// and fair pools, there is no such script.
+/// Returns the script that acquires or peeks a single charge. It is the fastest script. For slots,
+/// there is no such script.
 #[must_use]
 pub fn single(
     rule: Rule,

@@ -79,9 +79,9 @@ local RULES = {
   --- @end
 }
 RULES[FAIR_POOL] = function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4)
-  local admits, a, b, c, d, after, expires_at
+  local admits, a, b, c, d, after, expires_at, keeps_ttl
   --- @inline rules/fair_pool
-  return admits, a, b, c, d, after, expires_at
+  return admits, a, b, c, d, after, expires_at, nil, keeps_ttl
 end
 RULES[QUOTA] = function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4)
   local admits, a, b, c, d, after, expires_at, keeps_ttl

@@ -42,6 +42,8 @@ if kind == POOL then
     ends, total, reserved, rest, weights, recovers_at = 0, 0, 0, 0, 0, 0
   elseif now >= ends then
     --- @inline rules/fair_pool.next_window
+  else
+    keeps_ttl = true
   end
 end
 -- find: `at` is the byte at which the member begins, or `nil` if the value has no such member. If
