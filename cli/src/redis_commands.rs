@@ -106,6 +106,7 @@ Examples:
   tidegate plan --subjects 5M --rate 20k/s --policy 'login: sliding-log 100/1h' --log-records 4
   tidegate plan --subjects 20k --rate 500/s --policy 'streams: concurrent 10 lease 30s' --holders 2
   tidegate plan --subjects 2M --rate 9k/s --policy 'plan: quota 1000/month in UTC' --grants 3
+  tidegate plan --subjects 500 --rate 9k/s --policy 'pool: fair-pool 300000/1m'
   tidegate plan --subjects 1M --rate 1M/s --policy 'ingest: fixed-window 1000000/1m' --coalesced --local 90";
 
 impl Plan {
@@ -122,6 +123,14 @@ impl Plan {
         if self.grants > 0 && !self.policy.iter().any(Policy::is_quota) {
             let message = "--grants needs a quota or credits, such as `credits 500`";
             return Err(Failure::Usage(message.to_owned()));
+        }
+        if self.local > 0
+            && let Some(pool) = self.policy.iter().find(|policy| policy.is_fair_pool())
+        {
+            return Err(Failure::Usage(format!(
+                "--local is {}; it must be 0 with a fair pool such as `{pool}`, because the pool must see each request",
+                self.local
+            )));
         }
         let has_slots = self.policy.iter().any(Policy::is_concurrent);
         let message = match (has_slots, self.holders) {

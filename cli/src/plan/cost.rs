@@ -8,6 +8,11 @@ use tidegate_core::engine::Rule;
 /// percent for callers with the same subject.
 pub const PERCENT_IN_BATCHES: u64 = 50;
 
+/// The CPU time of a decision of a fair pool. It is an estimate, and not a measurement: half of the
+/// CPU time of a hold and its settlement by the general scripts, which also decide fair pools. A
+/// pool with many members takes more time, because a script copies the value with all members.
+const FAIR_POOL: u64 = 2_900;
+
 /// Returns the CPU time of the renewal of a hold with slots, in hundredths of a microsecond, as the
 /// benchmark `slots` measured it. If the hold has other policies too (`is_alone` is `false`), the
 /// general scripts renew it.
@@ -29,6 +34,8 @@ pub const fn renewal(is_alone: bool) -> u64 {
 ///
 /// For slots, the result is the CPU time of a hold and its settlement, as the benchmark `slots`
 /// measured it. `is_alone` says whether the call has no other policies.
+///
+/// For fair pools, the result is an estimate.
 #[must_use]
 pub fn decision(policy: &Policy, is_alone: bool, grants: u64) -> u64 {
     match policy.rule() {
@@ -41,6 +48,7 @@ pub fn decision(policy: &Policy, is_alone: bool, grants: u64) -> u64 {
         Rule::Quota(_) => 1_457,
         Rule::Concurrent(_) if is_alone => 2_400,
         Rule::Concurrent(_) => 5_800,
+        Rule::FairPool(_) => FAIR_POOL,
         Rule::SlidingLog(_) if policy.rule().max_records() <= 100 => 1_781,
         // The measured logs had up to 10,000 records.
         _ => 2_029,

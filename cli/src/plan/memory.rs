@@ -6,6 +6,7 @@
 //! and an entry in a table of expiries. `cli/tests/integration/plan_memory.rs` compares the results
 //! with a real server.
 
+use tidegate_core::algorithm::fair_pool::MAX_MEMBERS;
 use tidegate_core::engine::Rule;
 use tidegate_core::{Charge, Policy};
 use tidegate_redis::protocol::Keys;
@@ -52,6 +53,9 @@ pub struct Entries {
     pub holds: Option<u64>,
     /// The number of open grants to a quota or credits.
     pub grants: u64,
+    /// The number of members of a fair pool with a request in the current or the previous window. A
+    /// state has at most [`MAX_MEMBERS`] members.
+    pub members: u64,
 }
 
 /// The parts of a key.
@@ -178,6 +182,8 @@ fn value(policy: &Policy, entries: Entries) -> u64 {
             }
             log(records)
         }
+        // A pool has five integers. A member has five integers and a weight of two bytes.
+        Rule::FairPool(_) => numbers(5) + 37 * entries.members.min(MAX_MEMBERS as u64),
         _ => numbers(4),
     };
     entries.holds.map_or_else(|| object(state), |holds| sorted_set(state + FOOT, holds))

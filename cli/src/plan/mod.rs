@@ -148,6 +148,7 @@ impl Plan {
                 log_records: wanted.log_records,
                 holds: has_holds.then(|| holders(&wanted)),
                 grants: wanted.grants,
+                members: wanted.subjects,
             };
             let bytes = memory::state_bytes(policy, names, entries, in_cluster);
             let epoch =
@@ -260,7 +261,7 @@ fn states(policy: &Policy, wanted: &Wanted) -> u128 {
     match policy.shards() {
         // The states belong to a tenant. The number of tenants is not known, so the plan assumes
         // one.
-        Some(_) if policy.is_per_tenant() => shares,
+        _ if policy.is_per_tenant() => shares,
         Some(shards) if shards.split() => subjects * shares,
         _ => subjects,
     }

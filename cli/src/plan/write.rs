@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use tidegate_core::Policy;
+
 use crate::report::number::thousands;
 
 use super::cost::PERCENT_IN_BATCHES;
@@ -161,12 +163,21 @@ fn write_limits(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
             wide(u128::from(SLOTS) / nodes.min(SLOTS.into())),
         )?,
     }
-    writeln!(
-        out,
-        "  a tenant (without tenants: a subject) with more than {} requests/s needs `shards`: one node \
-         decides on no more",
-        thousands(plan.requests_per_node),
-    )?;
+    let max = thousands(plan.requests_per_node);
+    let has_pool = plan.wanted.policies.iter().any(Policy::is_fair_pool);
+    if has_pool {
+        writeln!(
+            out,
+            "  a tenant (without tenants: all subjects) can send up to {max} requests/s: a fair pool is on one node, and \
+             cannot have `shards`",
+        )?;
+    } else {
+        writeln!(
+            out,
+            "  a tenant (without tenants: a subject) with more than {max} requests/s needs `shards`: one node \
+             decides on no more",
+        )?;
+    }
     if plan.nodes() > u128::from(MOST_NODES) {
         writeln!(
             out,
@@ -190,7 +201,7 @@ fn write_limits(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
              has crashed keeps its slots for the lease"
         )?;
     }
-    if plan.by_cpu > plan.by_memory * 2 && plan.holds.is_none() {
+    if plan.by_cpu > plan.by_memory * 2 && plan.holds.is_none() && !has_pool {
         writeln!(
             out,
             "  CPU decides: batches (--coalesced), leases of hot subjects and, where much is refused, a deny cache help \

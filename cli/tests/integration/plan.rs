@@ -208,6 +208,27 @@ fn a_limit_in_shards_has_a_state_in_each() {
 }
 
 #[test]
+fn a_fair_pool_has_one_state_with_its_members() {
+    let pool = ["--rate", "20k/s", "--policy", "pool: fair-pool 300000/1m", "--subjects"];
+    let with = |more: &[&str]| planned(&[&pool[..], more].concat());
+    let written = with(&["100"]);
+    assert!(written.contains(" + value 4112 + "), "{written}");
+    assert!(written.contains("\n  memory    1 states × "), "{written}");
+    assert!(written.contains("\n  lives     up to 2 min after"), "{written}");
+    assert!(written.contains("all subjects) can send up to 20,689 requests/s: "), "{written}");
+    assert!(!written.contains("needs `shards`"), "{written}");
+    // A state has at most 1,000 members.
+    let memory = |subjects| {
+        let plan = with(&[subjects]);
+        plan.lines().find(|line| line.contains("a state")).unwrap().to_owned()
+    };
+    assert_ne!(memory("100"), memory("1000"));
+    assert_eq!(memory("1000"), memory("1M"));
+    let errors = text(&plan(&[&pool[..], &["9", "--local", "50"]].concat()).stderr);
+    assert!(errors.contains("--local is 50; it must be 0 with a fair pool such as `pool: "));
+}
+
+#[test]
 fn more_nodes_than_a_cluster_should_have_are_told() {
     let plan = planned(&[
         "--subjects",

@@ -143,6 +143,31 @@ async fn a_quota_with_grants_takes_what_is_planned() {
     }
 }
 
+#[tokio::test]
+async fn a_fair_pool_takes_what_is_planned_for_its_members() {
+    let server = Redis::start().await.unwrap();
+    let names = Names { prefix: "tidegate".into(), tenant_bytes: 0, subject_bytes: 20 };
+    let store = RedisStore::builder().url(server.url()).response_timeout(PATIENCE).build().unwrap();
+    let policy: Policy = "api: fair-pool 100000/1d".parse().unwrap();
+    let mut members = 0;
+    for more in [1, 9, 90, 900, 200] {
+        let subjects: Vec<String> = (members..members + more).map(subject).collect();
+        let charges: Vec<_> =
+            subjects.iter().map(|subject| [charge(&policy, subject, &names)]).collect();
+        let calls: Vec<_> = charges.iter().map(|charge| Call::acquire(charge)).collect();
+        for decision in store.decide_many(&calls).await {
+            assert!(decision.unwrap().is_allowed());
+        }
+        members += more;
+        let key = String::from_utf8(Keys::new(&names.prefix).key(&charges[0][0])).unwrap();
+        let told = number(&server, &["MEMORY", "USAGE", &key, "SAMPLES", "0"]).await;
+        let entries = Entries { members, ..Entries::default() };
+        let planned = state_bytes(&policy, &names, entries, false).told();
+        assert!(planned.abs_diff(told) * 10 <= told, "{members}: {told} told, {planned} planned");
+        assert_eq!(number(&server, &["DBSIZE"]).await, 1);
+    }
+}
+
 /// All states belong to one tenant and so are in one slot, because a `RedisStore` does not split a
 /// batch by slots.
 #[tokio::test]
