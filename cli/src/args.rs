@@ -50,14 +50,21 @@ pub(crate) struct Replay {
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
-    /// Policy, such as `sliding-log 100/1m`. The option can be repeated. Without it, six policies
-    /// with the same limit are compared.
+    /// Policy, such as `sliding-log 100/1m`. The option can be repeated. Without --policy and
+    /// --share, six policies with the same limit are compared.
     #[arg(short, long, value_name = "POLICY", value_parser = policy)]
     pub(crate) policy: Vec<Policy>,
 
     /// Limit of the six compared policies.
-    #[arg(long, value_name = "COUNT/SPAN", default_value = "60/1m", conflicts_with = "policy")]
+    #[arg(long, value_name = "COUNT/SPAN", default_value = "60/1m", conflicts_with_all = ["policy", "share"])]
     pub(crate) limit: String,
+
+    /// Fair pool of all subjects, such as `1000/1m` for the policy `fair-pool 1000/1m`. The report
+    /// shows the cost that the pool admits for each of the subjects with the largest demands. A
+    /// policy with a name, such as `pool: fair-pool 1000/1m`, can get weights from --limit-set. The
+    /// option can be repeated.
+    #[arg(long, value_name = "COUNT/SPAN", value_parser = fair_pool)]
+    share: Vec<Policy>,
 
     /// Subject that is limited: `ip` (the client's address without the port), `user`, `all` (all
     /// requests together), or the name of a field, such as `forwarded` for the `X-Forwarded-For` at
@@ -137,9 +144,10 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "FILE", requires = "limit_set")]
     pub(crate) limit_set_before: Option<PathBuf>,
 
-    /// Pool that all subjects share, such as `gcra 1000/s`. A request that a policy refuses is
-    /// charged to the pool, and is denied only if the pool refuses it too. Each policy is replayed
-    /// with its own pool. The report shows the number of requests that the pool admitted.
+    /// Pool that all subjects share, such as `gcra 1000/s` or `fair-pool 1000/1m`. A request that a
+    /// policy refuses is charged to the pool, and is denied only if the pool refuses it too. Each
+    /// policy is replayed with its own pool. The report shows the number of requests that the pool
+    /// admitted.
     #[arg(long, value_name = "POLICY", value_parser = policy, conflicts_with_all = ["late_cost", "duration", "leased", "suggest"])]
     pub(crate) pool: Option<Policy>,
 
@@ -276,6 +284,7 @@ Policies:
   concurrent 10 lease 30s (with --duration)
   quota 1000/month in Europe/Amsterdam [rollover 1/2]
   credits 500 (with --grants)
+  fair-pool 1000/1m [weight 3]
 Each policy can begin with a name (`login: sliding-log 5/15m`). It can end with `block 15m`, which blocks a subject for \
 that long after a refusal, with `warn 80%`, and with `shards 8 [by-subject | whole]`, which spreads the policy over that many slots of a \
 cluster. Times are written as 250ms, 90s, 1m, 1h30m or 7d.";
@@ -284,6 +293,17 @@ cluster. Times are written as 250ms, 90s, 1m, 1h30m or 7d.";
 /// mistake in the text.
 pub(crate) fn policy(text: &str) -> Result<Policy, String> {
     text.parse().map_err(|error| format!("{error:#}"))
+}
+
+/// Parses the limit of a fair pool, or a policy that is a fair pool.
+fn fair_pool(text: &str) -> Result<Policy, String> {
+    let prefix = if text.contains("fair-pool") { "" } else { "fair-pool " };
+    let expected = "a share is a limit such as `1000/1m`, or a policy such as `fair-pool 1000/1m`";
+    match policy(&format!("{prefix}{text}")) {
+        Ok(policy) if policy.is_fair_pool() => Ok(policy),
+        Ok(policy) => Err(format!("{expected}: `{policy}` is not a fair pool")),
+        Err(error) => Err(format!("{expected}: {error}")),
+    }
 }
 
 /// The names of the fields whose sum is the late cost: the part of the cost that is known only when
@@ -307,9 +327,14 @@ fn span(text: &str) -> Result<Duration, String> {
 }
 
 impl Replay {
+    /// Returns the policies of --policy and --share.
+    pub(crate) fn given(&self) -> impl Iterator<Item = &Policy> {
+        self.policy.iter().chain(&self.share)
+    }
+
     /// Returns the policies to replay against.
     pub(crate) fn policies(&self) -> Result<Vec<Policy>, String> {
-        let slots = self.policy.iter().find(|policy| policy.is_concurrent());
+        let slots = self.given().find(|policy| policy.is_concurrent());
         match (slots, &self.duration) {
             (Some(policy), None) => {
                 return Err(format!(
@@ -325,12 +350,18 @@ impl Replay {
             }
             _ => {}
         }
-        let rates = self.policy.iter().filter(|policy| !policy.is_concurrent());
-        let rates: Vec<Policy> = rates.cloned().collect();
+        let pool = self.given().find(|policy| policy.is_fair_pool());
+        if let (Some(pool), Some(_)) = (pool, &self.late_cost) {
+            return Err(format!(
+                "`{pool}` is a fair pool, so it cannot be combined with --late-cost, which measures each subject by itself"
+            ));
+        }
+        let rates: Vec<Policy> =
+            self.given().filter(|policy| !policy.is_concurrent()).cloned().collect();
         if rates.is_empty() && slots.is_some() && self.decisions.is_some() {
             return Err("--decisions needs a policy that is not of slots".to_owned());
         }
-        if !self.policy.is_empty() {
+        if self.given().next().is_some() {
             return Ok(rates);
         }
         let limit = &self.limit;
@@ -359,7 +390,7 @@ impl Replay {
     /// Reads the file of the limit set.
     pub(crate) fn limit_set(&self) -> Result<Option<LimitSet>, String> {
         let Some(path) = &self.limit_set else { return Ok(None) };
-        if let Some(policy) = self.policy.iter().find(|policy| !policy.is_named()) {
+        if let Some(policy) = self.given().find(|policy| !policy.is_named()) {
             return Err(format!(
                 "--limit-set replaces policies by their names, and `{policy}` has no name; give it \
                  one, as in `plan: {policy}`"

@@ -61,7 +61,7 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let limit_set = args.limit_set().map_err(Failure::Usage)?;
     let before = args.limit_set_before().map_err(Failure::Usage)?;
     let policies = match &before {
-        Some(_) if args.policy.is_empty() => {
+        Some(_) if args.given().next().is_none() => {
             args::Replay::policies_of_sets(limit_set.as_ref(), before.as_ref())
         }
         _ => args.policies(),

@@ -14,6 +14,7 @@ mod policy_run;
 #[cfg_attr(not(feature = "redis"), path = "no_server.rs")]
 mod server;
 mod settling;
+mod shares;
 mod slots;
 mod stores;
 mod tally;

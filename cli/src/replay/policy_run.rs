@@ -17,7 +17,7 @@ use tidegate_core::{
 /// The number of states that are deleted in one call.
 const BATCH: usize = 64;
 
-/// The subject of the pool, and the tenant of all charges of a replay with a pool.
+/// The subject of a pool that is not fair, and the tenant of all charges of a replay with a pool.
 const POOL: &[u8] = b"pool";
 
 /// The charges of a record.
@@ -135,7 +135,8 @@ impl PolicyRun {
         match &self.pool {
             None => charges.push(own),
             Some(pool) => {
-                let pool = Charge::new(pool, POOL).tenant(POOL).cost(cost);
+                let member = if pool.is_fair_pool() { subject } else { POOL };
+                let pool = Charge::new(pool, member).tenant(POOL).cost(cost);
                 charges.extend([own, pool].map(|charge| charge.in_list(1)));
             }
         }
@@ -222,20 +223,30 @@ impl PolicyRun {
         }
     }
 
-    /// Deletes the states of all subjects.
+    /// Deletes the states of all subjects. The state of a fair pool cannot be reset, because it
+    /// belongs to all members. A refund after its last window deletes it.
     pub(super) fn clean_up(&self, subjects: &[&[u8]]) -> Result<(), Error> {
         let mut charges: Vec<_> = subjects.iter().map(|subject| [self.own(subject)]).collect();
         charges.extend(self.pool.iter().map(|pool| [Charge::new(pool, POOL).tenant(POOL)]));
-        let resets: Vec<_> = charges.iter().map(|c| Call::new(Operation::Reset, c)).collect();
+        let (pools, others): (Vec<_>, Vec<_>) =
+            charges.into_iter().partition(|[charge]| charge.policy.is_fair_pool());
+        self.delete(Operation::Reset, &others)?;
+        self.clock.set(Timestamp::MAX);
+        self.delete(Operation::Refund, &pools)?;
+        self.before.as_ref().map_or(Ok(()), |before| before.clean_up(subjects))
+    }
+
+    fn delete(&self, operation: Operation, charges: &[[Charge<'_>; 1]]) -> Result<(), Error> {
+        let calls: Vec<_> = charges.iter().map(|charge| Call::new(operation, charge)).collect();
         for store in std::iter::once(&self.store).chain(&self.stale) {
-            for batch in resets.chunks(BATCH) {
+            for batch in calls.chunks(BATCH) {
                 let answers = Answer::later(async { Ok(store.decide_many(batch).await) });
                 for answer in self.stores.wait(answers)? {
                     let _ = answer?;
                 }
             }
         }
-        self.before.as_ref().map_or(Ok(()), |before| before.clean_up(subjects))
+        Ok(())
     }
 
     pub(super) fn report(&self, subjects: &Subjects) -> PolicyReport {

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::days::Days;
+use super::shares::Shares;
 use super::timeline::Timeline;
 use crate::report::{
     ComparedReport, ComparedSubject, GrantsReport, Offender, PolicyReport, PoolReport,
@@ -9,8 +10,8 @@ use crate::report::{
 use crate::trace::{Record, Subjects};
 use tidegate_core::{Decision, Outcome, Policy, Verdict};
 
-/// The maximum number of listed offenders.
-const OFFENDERS: usize = 20;
+/// The maximum number of subjects in a list of a report.
+pub(super) const LISTED: usize = 20;
 
 /// The counted decisions of a policy.
 #[derive(Debug, Default)]
@@ -24,6 +25,7 @@ pub(super) struct Tally {
     by_subject: Vec<Counts>,
     timeline: Timeline,
     days: Option<Days>,
+    shares: Option<Shares>,
     grants: GrantsReport,
     /// The requests that the pool has paid for.
     pool: PoolReport,
@@ -44,7 +46,8 @@ impl Tally {
     pub(super) fn new(policy: &Policy) -> Self {
         let credits = policy.is_credits().then(|| policy.limit());
         let warns = policy.warn_percent().is_some();
-        Self { days: Days::new(policy), credits, warns, ..Self::default() }
+        let (days, shares) = (Days::new(policy), Shares::new(policy));
+        Self { days, shares, credits, warns, ..Self::default() }
     }
 
     pub(super) fn count(&mut self, record: Record, decision: &Decision) {
@@ -82,6 +85,9 @@ impl Tally {
         self.timeline.count(record.time, admitted);
         if let Some(days) = &mut self.days {
             days.count(record.time, admitted);
+        }
+        if let Some(shares) = &mut self.shares {
+            shares.count(record, decision);
         }
     }
 
@@ -129,12 +135,13 @@ impl Tally {
             never: self.never,
             subjects_denied,
             max_wait: self.max_wait.map(micros),
-            offenders: denied.into_iter().take(OFFENDERS).map(offender).collect(),
+            offenders: denied.into_iter().take(LISTED).map(offender).collect(),
             timeline: self.timeline.report(),
             grants: (self.grants != GrantsReport::default()).then_some(self.grants),
             warnings,
             compared: None,
             pool: pool.map(|pool| PoolReport { policy: pool.to_string(), ..self.pool.clone() }),
+            shares: self.shares.as_ref().map(|shares| shares.report(subjects)),
             days: self.days.as_ref().map(Days::report).unwrap_or_default(),
         }
     }
@@ -161,13 +168,13 @@ impl Tally {
             subjects_more: more.len() as u64,
             subjects_fewer: changed(|now, before| now.denied < before.denied).count() as u64,
             denied_before: before.denied,
-            subjects: more.iter().take(OFFENDERS).map(compared).collect(),
+            subjects: more.iter().take(LISTED).map(compared).collect(),
         }
     }
 }
 
 /// Returns the text of the subject with this number.
-fn printable(subjects: &Subjects, subject: usize) -> String {
+pub(super) fn printable(subjects: &Subjects, subject: usize) -> String {
     let bytes = u32::try_from(subject).ok().and_then(|subject| subjects.get(subject));
     escape::printable(bytes.unwrap_or_default())
 }

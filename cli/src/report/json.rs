@@ -63,6 +63,10 @@
 //!   dates are in the time zone of the quota. A day without requests is omitted.
 //! * A quota with grants has `grants`, such as `{"amount": 500, "made": 2, "refused": 0}`. `amount`
 //!   is the sum of all made grants.
+//! * A fair pool has `shares`, such as `{"subjects": 2, "demand": 9, "admitted": 6, "windows": 1,
+//!   "windows_refused": 1, "members": [{"subject": "acme", "demand": 8, "admitted": 5}]}`. `demand`
+//!   and `admitted` are costs, and `windows_refused` counts the windows in which the pool refused a
+//!   request. `members` is sorted by `demand`. It is complete if its length is `subjects`.
 //! * A policy with `warn` has `warnings`, such as `{"requests": 12, "subjects": 3}`: the requests
 //!   at which it warned, and their subjects.
 //! * With `--pool`, a policy has `pool`, such as `{"policy": "pool: gcra 9/1s burst 9", "admitted":

@@ -132,6 +132,9 @@ pub struct PolicyReport {
     /// The days with requests, in the time zone of a quota. Empty for other policies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub days: Vec<Day>,
+    /// The shares of the members of a fair pool, or `None` for other policies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<SharesReport>,
     /// The grants to a quota or credits, or `None` if there were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grants: Option<GrantsReport>,
@@ -144,6 +147,51 @@ pub struct PolicyReport {
     /// The comparison with an earlier limit set, or `None` if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compared: Option<ComparedReport>,
+}
+
+/// The shares of the members of a fair pool. The subjects of the log are its members.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SharesReport {
+    /// The number of members.
+    pub subjects: u64,
+    /// The cost of all requests.
+    pub demand: u64,
+    /// The cost that the pool admitted.
+    pub admitted: u64,
+    /// The number of windows with requests.
+    pub windows: u64,
+    /// The number of windows in which the pool refused a request.
+    pub windows_refused: u64,
+    /// The members with the largest demands, with the largest demand first. The list is complete if
+    /// its length is `subjects`.
+    pub members: Vec<Member>,
+}
+
+/// A member of a fair pool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Member {
+    /// The subject as text, as [`escape::printable`] returns it.
+    pub subject: String,
+    /// The cost of all requests of the subject.
+    pub demand: u64,
+    /// The cost that the pool admitted for the subject.
+    pub admitted: u64,
+}
+
+impl SharesReport {
+    /// Returns the sums of all members that are not in the list, or `None` if the list is complete.
+    #[must_use]
+    pub fn others(&self) -> Option<Member> {
+        let count = self.subjects.saturating_sub(self.members.len() as u64);
+        let rest = |all: u64, part: fn(&Member) -> u64| {
+            self.members.iter().map(part).fold(all, u64::saturating_sub)
+        };
+        (count > 0).then(|| Member {
+            subject: number::counted(count, "other", "others"),
+            demand: rest(self.demand, |member| member.demand),
+            admitted: rest(self.admitted, |member| member.admitted),
+        })
+    }
 }
 
 /// The comparison of a policy with an earlier limit set.

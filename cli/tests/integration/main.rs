@@ -12,6 +12,7 @@ mod program;
 mod report_suite;
 mod scripts;
 mod settling;
+mod shares;
 mod slots;
 mod store_on_cluster;
 mod store_on_redis;

@@ -66,7 +66,9 @@ async fn the_result_is_that_in_memory_and_nothing_is_left_on_any_node() {
     // The URL names all nodes or only one node, because the store finds the other nodes through any
     // node.
     for url in [url(cluster.nodes()), url(&cluster.nodes()[1..2])] {
-        for format in [&[][..], &["--json"], &["--pool", "fixed-window 9/1h"]] {
+        for format in
+            [&[][..], &["--json"], &["--pool", "fixed-window 9/1h"], &["--pool", "fair-pool 9/10s"]]
+        {
             let [memory, there] = ["memory", &url].map(|store| run(store, format, &lines()));
             assert_eq!(there.status.code(), Some(0), "{}", stderr(&there));
             assert_eq!(stderr(&there), "");

@@ -82,6 +82,28 @@ async fn the_result_is_that_in_memory_and_nothing_is_left() {
     assert_eq!(keys(&server).await, 1);
 }
 
+/// The state of a fair pool cannot be reset, so a replay deletes it in another way.
+#[tokio::test]
+async fn the_shares_of_a_pool_are_those_in_memory_and_nothing_is_left() {
+    let server = Redis::start().await.unwrap();
+    let line = |number: u64| format!("{},{}\n", number / 5, number * number % 7);
+    let lines: String = (0..300).map(line).collect();
+    // The last line is earlier, so the replay starts again with a second store.
+    let lines = format!("time,ip\n{lines}1,9\n");
+    let options = ["--share", "9/5s", "--pool", "fair-pool 2/10s", "-p", "gcra 1/5s", "--json"];
+    let [memory, redis] = ["memory".to_owned(), server.url()].map(|store| {
+        let arguments = ["replay", "-", "--time-unit", "s", "--store", &store];
+        run(&[&arguments[..], &options].concat(), &lines)
+    });
+    assert_eq!(redis.status.code(), Some(0), "{}", stderr(&redis));
+    assert_eq!(stderr(&redis), "");
+    assert!(String::from_utf8(redis.stdout.clone()).unwrap().contains("\"windows_refused\":"));
+    assert_eq!(memory.stdout, redis.stdout);
+    let written = server.info("total_writes_processed").await.unwrap();
+    assert_ne!(written, "0");
+    assert_eq!(keys(&server).await, 0);
+}
+
 #[tokio::test]
 async fn a_result_is_shown_although_cleaning_up_fails_and_that_is_told() {
     let server = Redis::builder().user("limiter", "secret", "~* +@all -unlink").start().await;

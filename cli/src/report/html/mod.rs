@@ -16,6 +16,7 @@
 //! | `suggest` | suggested limits |
 //! | `settling` | costs that are known only afterwards |
 //! | `slots` | requests at a time |
+//! | `shares` | the shares of the members of each fair pool |
 //! | `days` | the days of each quota |
 //! | `details` | all the numbers |
 //! | `escape` | text of others in HTML |
@@ -30,6 +31,7 @@ mod leased;
 mod page;
 mod scale;
 mod settling;
+mod shares;
 mod slots;
 mod subjects;
 mod suggest;

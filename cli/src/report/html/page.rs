@@ -4,7 +4,7 @@ use std::io;
 
 use super::escape::Html;
 use super::headline::{headline, remarks};
-use super::{compare, days, details, leased, settling, slots, subjects, suggest, timeline};
+use super::{compare, days, details, leased, settling, shares, slots, subjects, suggest, timeline};
 use crate::report::escape::shorten;
 use crate::report::number::{counted, thousands};
 use crate::report::time::{micros_text, period};
@@ -26,6 +26,7 @@ pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()>
     timeline::write(report, out)?;
     days::write(report, out)?;
     subjects::write(report, out)?;
+    shares::write(report, out)?;
     suggest::write(report, out)?;
     settling::write(report, out)?;
     slots::write(report, out)?;

@@ -14,7 +14,7 @@ const ROWS: usize = 12;
 
 /// The number of characters of a subject that are shown. The tooltip shows more.
 const NAME: usize = 64;
-const HINT: usize = 512;
+pub(super) const HINT: usize = 512;
 
 /// Writes the section about denied subjects, or nothing if no subject was denied.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {

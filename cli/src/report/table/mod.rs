@@ -16,6 +16,7 @@ mod grid;
 mod leased;
 mod paint;
 mod settling;
+mod shares;
 mod slots;
 
 use std::io;
@@ -73,6 +74,11 @@ pub fn write(report: &Report, out: &mut impl io::Write, options: Options) -> io:
     for policy in report.policies.iter().filter(|policy| !policy.days.is_empty()) {
         writeln!(out)?;
         days::write(policy, out, options.width, paint)?;
+    }
+    for policy in &report.policies {
+        let Some(shares) = &policy.shares else { continue };
+        writeln!(out)?;
+        shares::write(policy, shares, out, options.width, paint)?;
     }
     for group in report.suggestions.chunk_by(|a, b| a.asked == b.asked) {
         writeln!(out)?;

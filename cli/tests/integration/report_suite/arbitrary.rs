@@ -3,9 +3,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate::report::{
-    ComparedReport, ComparedSubject, Day, Fill, GrantsReport, LeasedReport, LeasedRun, Offender,
-    PolicyReport, PoolReport, Report, SettlingReport, SettlingRun, SlotsReport, SlotsRun, Source,
-    Spread, Suggestion, Timeline, WarningsReport, Way,
+    ComparedReport, ComparedSubject, Day, Fill, GrantsReport, LeasedReport, LeasedRun, Member,
+    Offender, PolicyReport, PoolReport, Report, SettlingReport, SettlingRun, SharesReport,
+    SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline, WarningsReport, Way,
 };
 
 /// Generates small, large and extreme numbers.
@@ -78,6 +78,18 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn shares()(
+        numbers in [number(), number(), number(), number(), number()],
+        members in vec((text(), number(), number()), 0..4),
+    ) -> SharesReport {
+        let [subjects, demand, admitted, windows, windows_refused] = numbers;
+        let member = |(subject, demand, admitted)| Member { subject, demand, admitted };
+        let members = members.into_iter().map(member).collect();
+        SharesReport { subjects, demand, admitted, windows, windows_refused, members }
+    }
+}
+
+prop_compose! {
     fn policy()(
         words in [text(), text()],
         numbers in [number(), number(), number(), number(), number(), number()],
@@ -85,6 +97,7 @@ prop_compose! {
         offenders in vec(offender(), 0..5),
         timeline in timeline(),
         days in vec(day(), 0..4),
+        shares in prop::option::of(shares()),
         grants in prop::option::of([number(), number(), number()]),
         warnings in prop::option::of([number(), number()]),
         pool in prop::option::of((text(), number(), number())),
@@ -94,7 +107,7 @@ prop_compose! {
         let [admitted, denied, cost_admitted, cost_denied, never, subjects_denied] = numbers;
         PolicyReport {
             policy, algorithm, admitted, denied, cost_admitted, cost_denied, never,
-            subjects_denied, max_wait, offenders, timeline, days,
+            subjects_denied, max_wait, offenders, timeline, days, shares,
             grants: grants.map(|[amount, made, refused]| GrantsReport { amount, made, refused }),
             warnings: warnings.map(|[requests, subjects]| WarningsReport { requests, subjects }),
             compared,

@@ -1,8 +1,8 @@
 //! Reports for the tests of the formats: an ordinary day, and extreme values.
 
 use tidegate::report::{
-    Day, Fill, LeasedReport, LeasedRun, Offender, PolicyReport, Report, SettlingReport,
-    SettlingRun, SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline, Way,
+    Day, Fill, LeasedReport, LeasedRun, Member, Offender, PolicyReport, Report, SettlingReport,
+    SettlingRun, SharesReport, SlotsReport, SlotsRun, Source, Spread, Suggestion, Timeline, Way,
 };
 
 /// 2025-11-03 00:00:00 UTC.
@@ -104,6 +104,7 @@ fn day_policy(
         offenders,
         timeline,
         days: vec![],
+        shares: None,
         grants: None,
         warnings: None,
         pool: None,
@@ -191,6 +192,30 @@ pub(crate) fn leased() -> Report {
         runs: day().policies.into_iter().map(run).collect(),
     };
     Report { leased: Some(leased), ..day() }
+}
+
+/// Returns the report of [`day`] with the shares of one fair pool.
+pub(crate) fn sharing() -> Report {
+    let members = [("acme", 90_000, 40_000), ("globex", 1_200, 1_200), ("initech", 900, 0)];
+    let member = |(subject, demand, admitted): (&str, u64, u64)| Member {
+        subject: subject.into(),
+        demand,
+        admitted,
+    };
+    let shares = SharesReport {
+        subjects: 1_203,
+        demand: 100_000,
+        admitted: 49_000,
+        windows: 1_440,
+        windows_refused: 12,
+        members: members.map(member).into(),
+    };
+    let mut report = day();
+    report.policies.truncate(1);
+    report.policies[0].policy = "pool: fair-pool 1000/1m".into();
+    report.policies[0].algorithm = "fair-pool".into();
+    report.policies[0].shares = Some(shares);
+    report
 }
 
 /// Returns the report of an empty input.
@@ -300,6 +325,11 @@ pub(crate) fn hostile() -> Report {
     (report.source.by, report.source.cost_of) = (HOSTILE[0].into(), HOSTILE[2].into());
     report.source.order = HOSTILE[3].into();
     report.policies.truncate(2);
+    let mut shares = sharing().policies.remove(0).shares.unwrap();
+    for (member, subject) in shares.members.iter_mut().zip(HOSTILE) {
+        member.subject = subject.into();
+    }
+    report.policies[1].shares = Some(shares);
     for policy in &mut report.policies {
         policy.policy = HOSTILE.concat();
         policy.algorithm = HOSTILE[0].into();
@@ -337,6 +367,7 @@ pub(crate) fn all() -> Vec<(&'static str, Report)> {
         ("suggesting", suggesting()),
         ("settling", settling()),
         ("leased", leased()),
+        ("sharing", sharing()),
         ("empty", empty()),
         ("no-policy", Report { policies: vec![], ..day() }),
         ("default", Report::default()),

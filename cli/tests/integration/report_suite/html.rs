@@ -224,6 +224,19 @@ proptest! {
 }
 
 #[test]
+fn each_fair_pool_has_a_section_with_its_members() {
+    assert!(!page(&fixtures::day()).contains("Shares of"), "only fair pools have shares");
+    let page = page(&fixtures::sharing());
+    assert_eq!(page.matches("Shares of pool: fair-pool 1000/1m</h2>").count(), 1);
+    for row in [
+        "acme</th><td class=\"number\">90,000</td><td class=\"number\">40,000</td>",
+        "1,200 others</th><td class=\"number\">7,900</td><td class=\"number\">7,800</td>",
+    ] {
+        assert_eq!(page.matches(row).count(), 1, "{row}");
+    }
+}
+
+#[test]
 fn each_quota_has_a_section_with_its_days() {
     let mut report = fixtures::day();
     assert!(!page(&report).contains("Days of"), "only quotas have days");

@@ -43,6 +43,7 @@ fn small() -> Report {
             max_wait: Some(59_000_000),
             offenders: vec![Offender { subject: "2001:db8::1".into(), requests: 6, denied: 3 }],
             days: vec![],
+            shares: None,
             grants: None,
             warnings: None,
             pool: None,
@@ -122,6 +123,23 @@ fn costs_that_are_known_afterwards_have_the_shape_that_is_promised() {
                     "used": [410, 0], "idle": [300, 0],
                 },
             }],
+        })
+    );
+}
+
+#[test]
+fn shares_have_the_shape_that_is_promised() {
+    let document: Value = serde_json::from_str(&document(&fixtures::sharing())).unwrap();
+    assert_eq!(
+        document["policies"][0]["shares"],
+        json!({
+            "subjects": 1_203, "demand": 100_000, "admitted": 49_000, "windows": 1_440,
+            "windows_refused": 12,
+            "members": [
+                {"subject": "acme", "demand": 90_000, "admitted": 40_000},
+                {"subject": "globex", "demand": 1_200, "admitted": 1_200},
+                {"subject": "initech", "demand": 900, "admitted": 0},
+            ],
         })
     );
 }

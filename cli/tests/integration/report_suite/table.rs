@@ -50,6 +50,26 @@ token-bucket 1204/1m  1,204         3,198        3,201  >99.9 %
 }
 
 #[test]
+fn the_shares_of_a_pool_read_like_this() {
+    let mut report = fixtures::sharing();
+    let text = table(&report, 80, false);
+    let (_, section) = text.split_once("\n\nSHARES").unwrap();
+    assert_eq!(
+        section,
+        " OF pool: fair-pool 1000/1m
+The pool refused requests in 12 of 1,440 windows.
+SUBJECT       DEMAND  ADMITTED  OF DEMAND  OF POOL
+acme          90,000    40,000     44.4 %   81.6 %
+globex         1,200     1,200      100 %    2.4 %
+initech          900         0        0 %      0 %
+1,200 others   7,900     7,800     98.7 %   15.9 %
+"
+    );
+    report.policies[0].shares.as_mut().unwrap().subjects = 3;
+    assert!(!table(&report, 80, false).contains("other"));
+}
+
+#[test]
 fn nothing_read_is_told_plainly() {
     assert_eq!(
         table(&fixtures::empty(), 80, false),
@@ -69,6 +89,7 @@ fn lines_fit_the_width_at_every_width_from_80() {
         fixtures::suggesting(),
         fixtures::settling(),
         fixtures::leased(),
+        fixtures::sharing(),
         fixtures::all_denied(),
         fixtures::none_denied(),
     ];
