@@ -249,7 +249,7 @@ impl<P: FnMut(Progress)> Replay<P> {
 
     /// Deletes all states that the replay has written to a server. The caller must call this
     /// function at the end, also after an error. The function sends one reset per subject and
-    /// policy, and reads no other keys.
+    /// policy, or one refund if the policy is a fair pool. It reads no other keys.
     ///
     /// # Errors
     ///

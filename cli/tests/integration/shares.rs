@@ -209,7 +209,7 @@ fn the_program_shows_the_share_of_each_tenant() {
     let table = text(&output.stdout);
     let rows = "
 SHARES OF fair-pool 100/1m
-The pool refused requests in 2 of 2 windows.
+The pool has 2 members. It refused requests in 2 of 2 windows.
 SUBJECT  DEMAND  ADMITTED  OF DEMAND  OF POOL
 acme        400       150     37.5 %   75.0 %
 globex      160        50     31.3 %   25.0 %

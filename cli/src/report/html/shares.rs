@@ -15,9 +15,10 @@ pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()>
         write!(
             out,
             "<section aria-labelledby=\"shares-{number}\">\n<h2 id=\"shares-{number}\">Shares of {}</h2>\n\
-             <p class=\"note\">The pool refused requests in {} of {}.</p>\n\
+             <p class=\"note\">The pool has {}. It refused requests in {} of {}.</p>\n\
              <div class=\"scroll\"><table><thead><tr><th scope=\"col\">Subject</th>",
             Html(&policy.policy),
+            counted(shares.subjects, "member", "members"),
             thousands(shares.windows_refused),
             counted(shares.windows, "window", "windows"),
         )?;

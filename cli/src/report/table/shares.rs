@@ -19,7 +19,8 @@ pub(super) fn write(
     writeln!(out, "{}", paint.text(&shorten(&title, width), Tone::Heading))?;
     writeln!(
         out,
-        "The pool refused requests in {} of {}.",
+        "The pool has {}. It refused requests in {} of {}.",
+        counted(shares.subjects, "member", "members"),
         thousands(shares.windows_refused),
         counted(shares.windows, "window", "windows"),
     )?;

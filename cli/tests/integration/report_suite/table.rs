@@ -57,7 +57,7 @@ fn the_shares_of_a_pool_read_like_this() {
     assert_eq!(
         section,
         " OF pool: fair-pool 1000/1m
-The pool refused requests in 12 of 1,440 windows.
+The pool has 1,203 members. It refused requests in 12 of 1,440 windows.
 SUBJECT       DEMAND  ADMITTED  OF DEMAND  OF POOL
 acme          90,000    40,000     44.4 %   81.6 %
 globex         1,200     1,200      100 %    2.4 %
