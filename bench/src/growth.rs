@@ -48,6 +48,7 @@ enum Axis {
     Workers,
     Charges,
     RedisCharges,
+    PoolMembers,
 }
 
 impl Options {
@@ -81,6 +82,9 @@ impl Axis {
             Self::Workers => "worker threads of the server, one subject; its CPU per RESP command",
             Self::Charges => "charges per call on the memory store; CPU per charge",
             Self::RedisCharges => "charges per call on Redis; its CPU per charge",
+            Self::PoolMembers => {
+                "members of a fair pool on Redis; its CPU per call (0: fixed windows of 1,000 subjects)"
+            }
         }
     }
 
@@ -91,6 +95,7 @@ impl Axis {
             Self::Limits | Self::Connections => &[1, 10, 100, 1_000, 10_000],
             Self::Threads | Self::ThreadsApart | Self::Workers => &[1, 2, 4, 8],
             Self::Charges | Self::RedisCharges => &[1, 2, 4, 8, 16, 32, 64],
+            Self::PoolMembers => &[0, 1, 10, 100, 999],
         };
         let is_wanted = |number: u64| match self {
             Self::Subjects if number == 10_000_000 => options.large,
@@ -121,6 +126,10 @@ impl Axis {
             }
             Self::RedisCharges => {
                 let cpu = block_on(redis_nanos_per_charge(count, options.decisions))?;
+                Ok(Sample { cpu, other: None })
+            }
+            Self::PoolMembers => {
+                let cpu = block_on(redis_nanos_per_pool_call(count, options.decisions))?;
                 Ok(Sample { cpu, other: None })
             }
         }
@@ -166,7 +175,9 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
                     let each = other.saturating_sub(first_other).checked_div(number - first_number);
                     each.map_or_else(String::new, |each| each.to_string())
                 }
-                Axis::Workers | Axis::Charges | Axis::RedisCharges => String::new(),
+                Axis::Workers | Axis::Charges | Axis::RedisCharges | Axis::PoolMembers => {
+                    String::new()
+                }
             };
             let ratio = Thousandths::ratio(cpu, first_cpu).ok_or("a decision took no time")?;
             println!("| {number} | {title} | {cpu} | {ratio} | {each} |");
@@ -254,6 +265,26 @@ async fn redis_nanos_per_charge(count: usize, decisions: u64) -> Outcome<u64> {
     Ok(cost.cpu)
 }
 
+/// Returns the server's CPU time per call in nanoseconds, for calls of the members of one fair pool
+/// in turn. If `members` is 0, returns the CPU time of a fixed window.
+async fn redis_nanos_per_pool_call(members: usize, decisions: u64) -> Outcome<u64> {
+    let server = Server::start().await?;
+    let (policy, subjects) = match members {
+        0 => ("p: fixed-window 30000000/24h", SUBJECTS),
+        members => ("p: fair-pool 30000000/24h", members),
+    };
+    let subjects = (0..subjects).map(|number| format!("user-{number:06}")).collect();
+    let charges = Charges { policies: vec![policy.parse()?], subjects };
+    let load = Arc::new(RedisCharges { store: server.store.clone(), charges });
+    drive(&load, CALLERS, 0..SUBJECTS).await?;
+    let calls = usize::try_from(decisions)? / 50;
+    let (cost, allowed) = measure(&server, &load, CALLERS, 0..calls, 1).await?;
+    if allowed != calls {
+        return Err(format!("{allowed} of {calls} calls were allowed").into());
+    }
+    Ok(cost.cpu)
+}
+
 struct RedisCharges {
     store: RedisStore,
     charges: Charges,
@@ -261,7 +292,7 @@ struct RedisCharges {
 
 impl Load for RedisCharges {
     async fn call(&self, number: usize) -> Outcome<usize> {
-        let charges = self.charges.charges(&self.charges.subjects[number % SUBJECTS]);
+        let charges = self.charges.charges(&self.charges.subjects[number % self.charges.subjects.len()]);
         let decision = self.store.decide(Call::acquire(&charges)).await?;
         Ok(usize::from(decision.is_allowed()))
     }

@@ -56,7 +56,7 @@ pub(super) fn numbers(charge: &Charge<'_>, at: Timestamp) -> Option<(Rule, [u64;
         }
         PolicyRule::FairPool(rule) => {
             let window_and_weight = rule.window_micros() + POOL_WEIGHT * rule.weight();
-            let [id, more] = MemberId::of(charge.subject).numbers();
+            let [id, more] = MemberId::from_subject(charge.subject).numbers();
             (Rule::FairPool, [limit, window_and_weight, id, more])
         }
         _ => return None,

@@ -57,8 +57,8 @@ shared! {
     // In the reply to a charge, this number is added to the outcome for each level of the subject.
     LEVEL_UNIT = 4;
 
-    // The first byte of a value is its kind. `NONE` is a value that has only a block. The replies of
-    // scripts contain no value of a fair pool, so only its kind is below `NONE`.
+    // The first byte of a value is its kind. `NONE` is the kind of a value that has only a block.
+    // The replies of scripts contain no value of a fair pool, so only its kind is below `NONE`.
     #[expect(dead_code, reason = "no reply contains the value of a fair pool")]
     POOL = 0x8e;
     NONE = 0x90;

@@ -5,8 +5,8 @@
 //! window is the cost of all its calls, admitted or refused by the pool.
 //!
 //! At the start of a window, each member gets a share: its max-min share of the pool, computed from
-//! the demands in the window before. Members that demanded less than their weighted part of the
-//! pool get what they demanded. The other members divide the rest by their weights:
+//! the demands in the previous window. A member that demanded less than its weighted part of the
+//! pool gets what it demanded. The other members divide the rest by their weights:
 //!
 //! ```text
 //! share = min(demand, floor(weight · rest / weights))
@@ -22,15 +22,16 @@
 //! * `total + c` plus the unused shares of all other members is at most `L`. If `weights` is not 0,
 //!   the member is also charged at most `floor(weight · rest / weights) + 1`.
 //!
-//! So the sum never exceeds `L`, and nobody can use a share that another member has not used yet.
-//! A member without a demand in the window before has no share. Its demand counts in the next
-//! window. If the pool has fewer units than members, each share is 0, and a member of weight 1 is
-//! charged at most 1, first come, first served.
+//! So the sum never exceeds `L`, and no member can use the unused share of another member. A member
+//! without a demand in the previous window has no share. Its demand counts in the next window. If
+//! the pool has fewer units than members, each share is 0, and each member is charged at most 1,
+//! first come, first served.
 //!
-//! **Bound.** If the demands in a window equal the demands in the window before, and all costs are
-//! 1, each member gets its max-min share, or differs from it by less than 1. If the demands differ
-//! by `D`, the sum of the differences of all members, a member differs from its max-min share by at
-//! most `D + 1`. With costs of up to `c`, it can get up to `c − 1` less.
+//! **Bound.** The unfairness in a window is the largest difference between the cost that a member
+//! was charged and its max-min share, computed from the demands in the same window. If all costs
+//! are 1, the unfairness is at most `D + 1`. `D` is the sum of the differences between the demands
+//! of each member in this window and in the previous window. So it is at most 1 while the demands
+//! stay the same. With costs of up to `c`, a member can get `c − 1` less.
 //!
 //! A state has at most [`MAX_MEMBERS`] members. All further subjects are one member together.
 //!
@@ -69,7 +70,7 @@ impl MemberId {
     /// bits of a SHA-1 digest, so that an attacker cannot choose a subject with the identity of
     /// another subject.
     #[must_use]
-    pub fn of(subject: &[u8]) -> Self {
+    pub fn from_subject(subject: &[u8]) -> Self {
         let digest = sha1_smol::Sha1::from(subject).digest().bytes();
         let (first, rest) = digest.split_at(8);
         let number = |bytes: &[u8]| {
@@ -289,7 +290,7 @@ impl FairPoolRule {
 
     /// Returns the rule for the costs of the member with this identity.
     #[must_use]
-    pub const fn of_member(self, member: MemberId) -> Self {
+    pub const fn for_member(self, member: MemberId) -> Self {
         Self { member, ..self }
     }
 
@@ -329,11 +330,11 @@ impl FairPoolRule {
         let Some(state) = state else { return self.limit };
         let member = state.member(self.member);
         let free = self.limit.saturating_sub(state.total);
-        let of_others = state.reserved - member.unused();
+        let reserved_for_others = state.reserved - member.unused();
         let part = (self.weight * state.rest).checked_div(state.weights);
         let is_raised = self.limit > self.pool;
         let most = part.filter(|_| !is_raised).map_or(u64::MAX, |part| part + 1);
-        let beyond = free.saturating_sub(of_others).min(most.saturating_sub(member.used));
+        let beyond = free.saturating_sub(reserved_for_others).min(most.saturating_sub(member.used));
         beyond.max(member.unused().min(free))
     }
 }
@@ -423,8 +424,8 @@ impl Algorithm for FairPoolRule {
     ) -> Option<u64> {
         let window = self.window.get();
         let has_charge =
-            |state: &Box<State>| now < state.ends && at < state.ends && state.ends - at <= window;
-        if !state.as_ref().is_some_and(has_charge) {
+            |state: &State| now < state.ends && at < state.ends && state.ends - at <= window;
+        if !state.as_deref().is_some_and(has_charge) {
             return None;
         }
         let (rest, amount) = self.refund(state.take()?, cost, now);

@@ -154,7 +154,7 @@ impl<'a> Charge<'a> {
     pub(crate) fn rule(&self) -> Cow<'a, Rule> {
         match self.policy.rule() {
             Rule::FairPool(rule) => {
-                Cow::Owned(Rule::FairPool(rule.of_member(MemberId::of(self.subject))))
+                Cow::Owned(Rule::FairPool(rule.for_member(MemberId::from_subject(self.subject))))
             }
             rule => Cow::Borrowed(rule),
         }

@@ -48,8 +48,8 @@ impl Call<'_> {
     /// * if a charge is in a [list](Charge::in_list), and the operation does not accept lists, the
     ///   policy blocks or is a shadow, the charge is check-only, or another charge has the same
     ///   state
-    /// * if a policy is a [fair pool](crate::FairPool), and the operation is a block or a reset, the
-    ///   charge is check-only, or another charge has the same state and another subject
+    /// * if a policy is a [fair pool](crate::FairPool), and the operation is a block or a reset, or
+    ///   the charge is check-only, or another charge has the same state and another subject
     ///
     /// Returns [`ErrorKind::Unsupported`]:
     ///
@@ -112,7 +112,7 @@ impl Call<'_> {
         self.operation.min_amount().map_or(Ok(()), |min| self.check_min(min))
     }
 
-    /// The state of a fair pool belongs to all members, so no operation changes it for one member.
+    // The state of a fair pool belongs to all members, so a call cannot block or reset one of them.
     fn check_fair_pool(&self, charge: &Charge<'_>) -> Result<(), Error> {
         if !charge.policy.is_fair_pool() {
             return Ok(());

@@ -139,9 +139,10 @@ impl<'a> PolicyVerdict<'a> {
     /// Returns a time after which the policy admits more than [`remaining`](Self::remaining), if
     /// nothing more is charged. Returns zero if the full limit remains.
     ///
-    /// For fixed windows, fair pools and buckets, this is the shortest such time, exact to the policy's tick
-    /// (usually a microsecond). For sliding windows, policies with shards and blocked subjects, the
-    /// verdict does not contain the shortest time. The method then returns
+    /// For fixed windows and buckets, this is the shortest such time, exact to the policy's tick
+    /// (usually a microsecond). For fair pools, it is the start of the next window. For sliding
+    /// windows, policies with shards and blocked subjects, the verdict does not contain the
+    /// shortest time. The method then returns
     /// [`retry_after`](Self::retry_after) if the charge was denied, and
     /// [`reset_after`](Self::reset_after) if it was admitted.
     #[must_use]

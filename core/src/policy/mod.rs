@@ -221,8 +221,8 @@ impl Policy {
     /// # Errors
     ///
     /// Returns an error if `span` is shorter than a microsecond or longer than 2^51 µs (71 years).
-    /// Also returns an error if the limit is split over [shards](Self::sharded), or if the policy is
-    /// a [fair pool](FairPool).
+    /// Also returns an error if the limit is split over [shards](Self::sharded), or if the policy
+    /// is a [fair pool](FairPool).
     pub fn block_for(self, span: Duration) -> Result<Self, PolicyError> {
         self.block_with(Block::new(span))
     }
@@ -329,8 +329,8 @@ impl Policy {
     /// If a hold is settled after its lapse, the settlement charges the actual cost, less the part
     /// of the hold that was not refunded.
     ///
-    /// [Slots](Concurrent) are always refunded, so the setting does not change a policy of slots. It
-    /// does not change a [fair pool](FairPool) either, whose states store no holds.
+    /// [Slots](Concurrent) are always refunded, so the setting does not change a policy of slots.
+    /// It does not change a [fair pool](FairPool) either, whose states store no holds.
     ///
     /// Each state of a policy with this setting stores its open holds. Therefore the number of open
     /// holds is bounded: see [`max_open_holds_of`](Self::max_open_holds_of).

@@ -149,7 +149,7 @@ fn fair_pool(spec: &FairPool) -> Result<FairPoolRule, PolicyError> {
         );
         return Err(PolicyError::new(message).about(Part::Rate));
     }
-    let member = MemberId::of(b"");
+    let member = MemberId::from_subject(b"");
     Ok(FairPoolRule { limit, pool: limit, window: divisor(window), weight, member })
 }
 

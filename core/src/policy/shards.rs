@@ -152,10 +152,10 @@ impl Policy {
     /// # Errors
     ///
     /// Returns an error if the number of shards is 0 or above [`MAX_SHARDS`]. Also returns an error
-    /// if the policy is a [fair pool](crate::FairPool), if the limit is split and the policy [blocks](Self::block_for), because a refusal by a
-    /// single shard would then block the subject, or if a limit that is split is
-    /// [pro-rated](crate::Quota::since). Finally, returns an error if a share of the rate
-    /// is outside of the bounds within which every decision is exact.
+    /// if the policy is a [fair pool](crate::FairPool), or if the limit is split and the policy
+    /// [blocks](Self::block_for), because a refusal by a single shard would then block the subject.
+    /// Also returns an error if a limit that is split is [pro-rated](crate::Quota::since), or if a
+    /// share of the rate is outside of the bounds within which every decision is exact.
     pub fn sharded(self, shards: Shards) -> Result<Self, PolicyError> {
         self.split(shards).map_err(|error| error.about(Part::Shards))
     }

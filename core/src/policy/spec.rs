@@ -325,8 +325,8 @@ impl Concurrent {
 /// The subjects are the *members* of the pool. Together, they never exceed the limit. Each member
 /// has a share of the window, its max-min share: a member that wants less than an equal part gets
 /// what it wants, and the members that want more divide the rest equally. The shares of a window
-/// follow from the calls in the window before, admitted or refused. A member can also use what
-/// nobody has a share of. So a member that is alone can use the whole limit.
+/// follow from the calls in the previous window, admitted or refused. A member can also use the
+/// part of the limit that is in no share. So a member that is alone can use the whole limit.
 ///
 /// All members of a policy and a tenant have one state, which also writes the demand of refused
 /// calls. [`algorithm::fair_pool`](crate::algorithm::fair_pool) defines the decisions and the bound

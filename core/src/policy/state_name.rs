@@ -43,8 +43,8 @@ impl fmt::Debug for StateName<'_> {
 }
 
 /// Prints a short text of the letters `a` to `z`, digits and dots: `window.1m`, `window.1m.phased`,
-/// `log.15m`, `log.1h.1m`, `counter.1d`, `bucket`, `bucket.1m`, `quota.month`, `pool.1m`. The keys in Redis of
-/// a policy with a name contain this text, so the text for a shape must never change.
+/// `log.15m`, `log.1h.1m`, `counter.1d`, `bucket`, `bucket.1m`, `quota.month`, `pool.1m`. The keys
+/// in Redis of a policy with a name contain this text, so the text for a shape must never change.
 impl fmt::Display for StateShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -21,6 +21,7 @@ mod deny_cache;
 mod deny_cache_conformance;
 mod estimator;
 mod failure;
+mod fair_pool;
 #[cfg(all(feature = "tokio", feature = "serde"))]
 mod fallback_slots;
 mod fast_path;

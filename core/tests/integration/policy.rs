@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{
-    Algorithm, Block, Call, Charge, Concurrent, FixedWindow, MAX_EXACT, Operation, Policy, Shards,
-    Share, SlidingCounter, SlidingLog, TokenBucket,
+    Algorithm, Block, Call, Charge, Concurrent, FairPool, FixedWindow, MAX_EXACT, Operation,
+    Policy, Shards, Share, SlidingCounter, SlidingLog, TokenBucket,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -85,6 +85,40 @@ fn slots_have_a_number_and_a_lease() {
         ("concurrent 5 lease 1s leased", "`leased` is not an option of concurrent", "leased"),
         ("concurrent 5 lease 1s refund-lapsed", "is not an option of concurrent", "refund-lapsed"),
         ("slots 5 lease 1s", "did you mean `concurrent` (slots in use at a time)?", "slots"),
+    ] {
+        let (error, span) = misread(text);
+        assert!(error.contains(message), "{text}: {error}");
+        assert_eq!(&text[span.unwrap()], marked, "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_fair_pool_has_a_limit_a_window_and_a_weight() {
+    for text in ["pool: fair-pool 10/1m", "fair-pool 4294967296/1us weight 1000 warn 80% shadow"] {
+        let policy: Policy = text.parse().unwrap();
+        assert_eq!(policy.to_string(), text);
+        assert!(policy.is_fair_pool() && policy.is_per_tenant() && !policy.stores_holds());
+    }
+    let built = Policy::new("pool", FairPool::new(10, MINUTE).weight(3)).unwrap();
+    assert_eq!(built, "pool: fair-pool 10/1m weight 3".parse().unwrap());
+    let light = "pool: fair-pool 10/1m".parse::<Policy>().unwrap();
+    assert!(built.shares_state_with(&light));
+    assert_eq!(built.clone().refund_lapsed().count_failures(), built);
+    assert!(built.clone().block_for(MINUTE).is_err() && built.sharded(Shards::whole(2)).is_err());
+    for (text, message, marked) in [
+        ("fair-pool 4294967297/1m", "it must be at most 2^32 = 4294967296", "4294967297/1m"),
+        (
+            "fair-pool 5/26d",
+            "the window of a fair pool is 26d; it must be at most 2^41 us",
+            "5/26d",
+        ),
+        ("fair-pool 5/1m weight 0", "the weight is 0; it must be 1 to 1000", "0"),
+        ("fair-pool 5/1m weight 1001", "the weight is 1001; it must be 1 to 1000", "1001"),
+        ("fair-pool 5/1m block 1m", "`block` is not an option of fair-pool", "block"),
+        ("fair-pool 5/1m leased", "is not an option of fair-pool", "leased"),
+        ("fair-pool 5/1m shards 2", "is not an option of fair-pool; it takes weight,", "shards"),
+        ("fixed-window 5/1m weight 2", "`weight` is not an option of fixed-window", "weight"),
+        ("fair 5/1m", "did you mean `fair-pool`", "fair"),
     ] {
         let (error, span) = misread(text);
         assert!(error.contains(message), "{text}: {error}");

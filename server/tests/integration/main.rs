@@ -15,6 +15,7 @@ mod deployment;
 mod directory;
 mod envoy_cases;
 mod examples;
+mod fair_pools;
 mod grpc;
 mod health;
 mod hostile;

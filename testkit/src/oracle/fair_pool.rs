@@ -119,13 +119,13 @@ impl Rules for Pool {
             return false;
         }
         let others = past.shares.keys().filter(|member| **member != self.member);
-        let of_others: u64 = others.map(|member| unused(&past, member)).sum();
+        let reserved: u64 = others.map(|member| unused(&past, member)).sum();
         let charged = u128::from(self.charged(&past) + cost);
         let is_within_part = past
             .part
             .is_none_or(|(rest, weights)| charged <= u128::from(self.weight) * rest / weights + 1);
         let is_raised = self.raised_limit > self.limit;
-        let is_free = total.saturating_add(of_others) <= self.raised_limit;
+        let is_free = total.saturating_add(reserved) <= self.raised_limit;
         cost <= unused(&past, &self.member) || is_free && (is_within_part || is_raised)
     }
 

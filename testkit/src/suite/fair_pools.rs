@@ -127,8 +127,8 @@ pub(super) fn the_unfairness_of_a_pool_is_bounded<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that a member that is alone uses the whole pool, that a member that comes back gets its
-/// share in the next window, and that nobody gets the share of another member.
+/// Checks that a member that is alone can use the whole pool, that a member that returns gets its
+/// share in the next window, and that no member gets the share of another member.
 pub(super) fn a_member_alone_can_use_the_whole_pool<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let pool = policy("pool: fair-pool 10/1m");
@@ -147,7 +147,7 @@ pub(super) fn a_member_alone_can_use_the_whole_pool<F: Fixture>(fixture: &F) {
             check_eq!(admitted(harness, &pool, first, calls).await, got, "window {number}");
             check_eq!(admitted(harness, &pool, second, more).await, rest, "window {number}");
         }
-        // After a window without calls, nobody has a share.
+        // After a window without calls, no member has a share.
         harness.set(START + 8 * MINUTE);
         check_eq!(admitted(harness, &pool, "c", 20).await, 10);
     });
@@ -185,7 +185,8 @@ pub(super) fn a_pool_with_fewer_units_than_members_admits_one_each<F: Fixture>(f
     });
 }
 
-/// Checks that a refusal by another policy is no demand, and that the pool then charges nothing.
+/// Checks that a call that another policy refuses does not count as a demand, and that the pool
+/// then charges nothing.
 pub(super) fn only_a_refusal_by_the_pool_is_a_demand<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let pool = policy("pool: fair-pool 10/1m");

@@ -32,8 +32,8 @@ local function write_list(key, value, is_list, after, expires_at, plan)
 end
 
 -- Three tables, indexed by the number of the rule (the algorithm): the kind and the size of the
--- stored value (0 if it varies), and the function that executes the rule. The kind of a fixed window depends on the
--- start of the windows, so the kind is the fourth number of the policy.
+-- stored value, and the function that executes the rule. The size is 0 if it varies. The kind of a
+-- fixed window depends on the start of the windows, so the kind is the fourth number of the policy.
 local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL, SLOTS, CALENDAR, POOL }
 local SIZES = {
   WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, INTERVAL_SIZE, SLOTS_SIZE, CALENDAR_SIZE, 0,

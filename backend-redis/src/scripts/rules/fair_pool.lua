@@ -1,6 +1,6 @@
---- Fair pool: all members together are charged at most limit per window, and each member has a share
---- that nobody else can use. core/src/algorithm/fair_pool.rs decides in the same way, and describes
---- the shares. lib/rules.lua describes the inputs and outputs.
+--- Fair pool: all members together are charged at most limit per window. Each member has a share,
+--- which no other member can use. core/src/algorithm/fair_pool.rs decides in the same way, and
+--- describes the shares. lib/rules.lua describes the inputs and outputs.
 ---
 ---   |  1   |  7   |   7   |    7     |  7   |    7    |   37   |   37   |
 ---   +------+------+-------+----------+------+---------+--------+--------+-- …
@@ -27,7 +27,7 @@ local limit, pool = p1, p1
 if p1 < 0 then limit, pool = math.huge, -1 - p1 end
 if pool > MAX_POOL then pool = pool - POOL_RAISE end
 local window = p2 % POOL_WEIGHT
-local weight, id = (p2 - window) / POOL_WEIGHT, pack('<I7I7', p3, p4)
+local weight, member_id = (p2 - window) / POOL_WEIGHT, pack('<I7I7', p3, p4)
 local ends, total, reserved, rest, weights, recovers_at = 0, 0, 0, 0, 0, 0
 local member_weight, demand, used, share = weight, 0, 0, 0
 local is_valid, has_recovered = true, false
@@ -50,13 +50,13 @@ end
 -- the value is full, all further subjects are one member.
 local at, from, is_other = nil, POOL_HEAD + 1, false
 while ends > 0 do
-  at = value:find(id, from, true)
+  at = value:find(member_id, from, true)
   if at and (at - POOL_HEAD) % POOL_MEMBER ~= 1 then
     from = at + 1
   elseif at or is_other or #value < POOL_FULL then
     break
   else
-    id, from, is_other = POOL_OTHERS, POOL_HEAD + 1, true
+    member_id, from, is_other = POOL_OTHERS, POOL_HEAD + 1, true
   end
 end
 if at then
@@ -90,7 +90,7 @@ if changes then
   unused = math.max(share - used, 0)
   reserved, recovers_at = reserved - unused_before + unused, ends + window
   if demand > 0 or share > 0 then
-    member = id .. pack('<I2I7I7I7', member_weight, demand, used, share)
+    member = member_id .. pack('<I2I7I7I7', member_weight, demand, used, share)
   end
   local before, behind = value and value:sub(POOL_HEAD + 1, (at or 0) - 1) or '', ''
   if at then behind = value:sub(at + POOL_MEMBER) end
