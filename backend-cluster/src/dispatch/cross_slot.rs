@@ -68,7 +68,7 @@ fn check_lists(store: &Inner, call: &Call<'_>) -> Result<(), Error> {
 }
 
 /// Peeks in all slots, and makes the charges if every slot would admit its part of the call. If the
-/// call is refused, writes only the blocks of the policies that refuse.
+/// call is refused, writes only the blocks and the demands of the policies that refuse.
 ///
 /// Without the peek, a refused call would charge some slots and then undo these charges. So a
 /// caller that is refused repeatedly would always occupy a part of the limits in these slots. It
@@ -76,7 +76,7 @@ fn check_lists(store: &Inner, call: &Call<'_>) -> Result<(), Error> {
 async fn peek_then_charge(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     let peeked = peek(store, call).await?;
     if peeked.is_denied() {
-        return block_refused(store, call, peeked).await;
+        return write_refusals(store, call, peeked).await;
     }
     let mut slots = slot_answers(store, call);
     let mut rest = vec![];
@@ -128,10 +128,14 @@ async fn peek(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     merge(store, Call::with_charges(Operation::Peek, call.charges), slots, None)
 }
 
-/// After a refused peek, sends the denied charges of the policies that block after a denial, and
-/// the blocked charges of the policies that restart the block. The scripts usually refuse these
-/// charges again, and write the blocks.
-async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Result<Decision, Error> {
+/// After a refused peek, sends the denied charges of the policies that block after a denial, the
+/// blocked charges of the policies that restart the block, and the charges that a fair pool denies.
+/// The scripts usually refuse these charges again, and write the blocks and the demands.
+async fn write_refusals(
+    store: &Inner,
+    call: Call<'_>,
+    peeked: Decision,
+) -> Result<Decision, Error> {
     let all = call.charges.iter().zip(peeked.verdicts()).enumerate();
     let (places, charges): (Vec<usize>, Vec<Charge<'_>>) = all
         .filter(|(_, (charge, verdict))| {
@@ -143,7 +147,8 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
                 _ => false,
             };
             let can_be_offense = verdict.retry_after().is_some() || charge.policy.is_quota();
-            charge.policy.block().is_some_and(writes_block) && can_be_offense
+            let is_demand = charge.policy.is_fair_pool() && verdict.outcome() == Outcome::Denied;
+            (charge.policy.block().is_some_and(writes_block) || is_demand) && can_be_offense
         })
         .map(|(place, (charge, _))| (place, charge))
         .unzip();

@@ -42,8 +42,8 @@ fn level(limit: f64, demands: &[u32]) -> f64 {
     low
 }
 
-/// Simulates 1,000 tenants, of which a few want much. In each minute, the demands of some tenants
-/// change.
+/// Simulates 1,000 tenants. A few of them have large demands. In some minutes, 20 tenants change
+/// their demands.
 #[test]
 fn the_unfairness_between_a_thousand_tenants_is_bounded() {
     const LIMIT: u32 = 4_000;
