@@ -116,7 +116,7 @@ fn a_fair_pool_has_a_limit_a_window_and_a_weight() {
         ("fair-pool 5/1m weight 1001", "the weight is 1001; it must be 1 to 1000", "1001"),
         ("fair-pool 5/1m block 1m", "`block` is not an option of fair-pool", "block"),
         ("fair-pool 5/1m leased", "is not an option of fair-pool", "leased"),
-        ("fair-pool 5/1m shards 2", "is not an option of fair-pool; it takes weight,", "shards"),
+        ("fair-pool 5/1m shards 2", "it takes weight, max-hold, warn, shadow", "shards"),
         ("fixed-window 5/1m weight 2", "`weight` is not an option of fixed-window", "weight"),
         ("fair 5/1m", "did you mean `fair-pool`", "fair"),
     ] {
