@@ -72,8 +72,16 @@ local state = after or value
 local first = state and state:byte() >= DRIFT and string.char(WITH_VALUE) .. state or ''
 --- @end
 if after then
-  --- @when string pool
+  --- @when string
   --- @inline lib/write.string
+  --- @end
+  --- @when pool
+  if overwritten then
+    call('SETRANGE', key, '0', after:sub(1, POOL_HEAD))
+    call('SETRANGE', key, string.format('%d', overwritten - 1), after:sub(POOL_HEAD + 1))
+  else
+    --- @inline lib/write.string
+  end
   --- @end
   --- @when log_string log_list
   --- @inline lib/write.log

@@ -21,8 +21,11 @@
 --- the limit, which is raised by POOL_RAISE if the charge is counted beyond the limit. In a charge
 --- of a cost that no limit can refuse, p1 is -1 minus the limit.
 ---
---- A script finds a member by a search for its id in the value, and writes only the numbers of this
+--- A script finds a member by a search for its id in the value, and changes only the numbers of this
 --- member and the head. The first call in a window reads all members.
+---
+--- A further output is `overwritten`: the byte at which the member begins, if `after` is only the
+--- head and the member, which overwrite parts of the value.
 local limit, pool = p1, p1
 if p1 < 0 then limit, pool = math.huge, -1 - p1 end
 if pool > MAX_POOL then pool = pool - POOL_RAISE end
@@ -30,7 +33,7 @@ local window = p2 % POOL_WEIGHT
 local weight, member_id = (p2 - window) / POOL_WEIGHT, pack('<I7I7', p3, p4)
 local ends, total, reserved, rest, weights, recovers_at = 0, 0, 0, 0, 0, 0
 local member_weight, demand, used, share = weight, 0, 0, 0
-local is_valid, has_recovered = true, false
+local is_valid, has_recovered, overwritten = true, false, nil
 if kind == POOL then
   ends, total, reserved, rest, weights = parse('<I7I7I7I7I7', value, 2)
   recovers_at = ends + window
@@ -92,12 +95,21 @@ if changes then
   if demand > 0 or share > 0 then
     member = member_id .. pack('<I2I7I7I7', member_weight, demand, used, share)
   end
-  local before, behind = value and value:sub(POOL_HEAD + 1, (at or 0) - 1) or '', ''
-  if at then behind = value:sub(at + POOL_MEMBER) end
-  after = pack('<BI7I7I7I7I7', POOL, ends, total, reserved, rest, weights) .. before .. member
-    .. behind
-  if #after == POOL_HEAD and weights == 0 then
-    after, ends, recovers_at = false, 0, 0
+  after = pack('<BI7I7I7I7I7', POOL, ends, total, reserved, rest, weights)
+  --- @when pool
+  -- The script of a single charge overwrites only the head and the member, if the key has them.
+  if at and keeps_ttl and member ~= '' then
+    overwritten = at
+    after = after .. member
+  end
+  --- @end
+  if not overwritten then
+    local before, behind = value and value:sub(POOL_HEAD + 1, (at or 0) - 1) or '', ''
+    if at then behind = value:sub(at + POOL_MEMBER) end
+    after = after .. before .. member .. behind
+    if #after == POOL_HEAD and weights == 0 then
+      after, ends, recovers_at = false, 0, 0
+    end
   end
   expires_at = recovers_at
   --- @inline rules/fair_pool.remaining
