@@ -8,10 +8,10 @@ use tidegate_core::engine::Rule;
 /// percent for callers with the same subject.
 pub const PERCENT_IN_BATCHES: u64 = 50;
 
-/// The CPU time of a decision of a fair pool. It is an estimate, and not a measurement: half of the
-/// CPU time of a hold and its settlement by the general scripts, which also decide fair pools. A
-/// pool with many members takes more time, because a script copies the value with all members.
-const FAIR_POOL: u64 = 2_900;
+/// The CPU time of a decision of a fair pool with 100 members: the CPU time of a fixed window, times
+/// the ratio in `docs/benchmarks.md`. A pool with more members takes more time, because a script
+/// reads the value with all members.
+const FAIR_POOL: u64 = 3_323;
 
 /// Returns the CPU time of the renewal of a hold with slots, in hundredths of a microsecond, as the
 /// benchmark `slots` measured it. If the hold has other policies too (`is_alone` is `false`), the
@@ -35,7 +35,7 @@ pub const fn renewal(is_alone: bool) -> u64 {
 /// For slots, the result is the CPU time of a hold and its settlement, as the benchmark `slots`
 /// measured it. `is_alone` says whether the call has no other policies.
 ///
-/// For fair pools, the result is an estimate.
+/// For fair pools, the result is the CPU time with 100 members.
 #[must_use]
 pub fn decision(policy: &Policy, is_alone: bool, grants: u64) -> u64 {
     match policy.rule() {
