@@ -8,9 +8,9 @@ use tidegate_core::engine::Rule;
 /// percent for callers with the same subject.
 pub const PERCENT_IN_BATCHES: u64 = 50;
 
-/// The CPU time of a decision of a fair pool with 100 members: the CPU time of a fixed window, times
-/// the ratio in `docs/benchmarks.md`. A pool with more members takes more time, because a script
-/// reads the value with all members.
+/// The CPU time of a decision of a fair pool with 100 members: the CPU time of a fixed window,
+/// times the ratio in `docs/benchmarks.md`. A pool with more members takes more time, because a
+/// script reads the value with all members.
 const FAIR_POOL: u64 = 3_323;
 
 /// Returns the CPU time of the renewal of a hold with slots, in hundredths of a microsecond, as the

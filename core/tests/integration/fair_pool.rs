@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::algorithm::fair_pool;
 use tidegate_core::engine::{Record, State};
 use tidegate_core::{
-    Call, Charge, Clock, CurrentLimits, Decision, LimitSet, ManualClock, Operation, Policy, Store,
+    Call, Charge, CurrentLimits, Decision, LimitSet, ManualClock, Operation, Policy, Store,
     StoreExt, Timestamp,
 };
 use tidegate_memory::MemoryStore;

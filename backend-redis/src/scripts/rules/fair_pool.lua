@@ -21,8 +21,8 @@
 --- the limit, which is raised by POOL_RAISE if the charge is counted beyond the limit. In a charge
 --- of a cost that no limit can refuse, p1 is -1 minus the limit.
 ---
---- A script finds a member by a search for its id in the value, and changes only the numbers of this
---- member and the head. The first call in a window reads all members.
+--- A script finds a member by a search for its id in the value, and changes only the head and the
+--- numbers of this member. The first call in a window reads all members.
 ---
 --- A further output is `overwritten`: the byte at which the member begins, if `after` is only the
 --- head and the member, which overwrite parts of the value.
