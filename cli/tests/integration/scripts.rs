@@ -51,9 +51,9 @@ async fn a_server_gives_each_printed_script_the_hash_of_the_list() {
         "batch_lapse",
     ];
     // Each script has a variant for calls with an id (`_id`), and a variant that makes a hold
-    // (`_hold`). The scripts of all algorithms except the logs and the fair pool have a variant that
-    // settles the hold of a single charge (`_settle`). `batch_single` executes the usual batch, and `batch_settle`
-    // and `batch_lapse_settle` settle all other holds.
+    // (`_hold`). The scripts of all algorithms except the logs and the fair pool have a variant
+    // that settles the hold of a single charge (`_settle`). `batch_single` executes the usual
+    // batch, and `batch_settle` and `batch_lapse_settle` settle all other holds.
     let all: Vec<_> = ["", "_id", "_hold"]
         .iter()
         .flat_map(|variant| plain.iter().map(move |name| format!("{name}{variant}")))

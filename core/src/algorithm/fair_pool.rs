@@ -224,7 +224,11 @@ impl State {
     fn next_window(&self, pool: u64, window: u64) -> Option<Self> {
         let mut next = Self::new(self.ends.saturating_add(window));
         let with_demand = self.members.iter().filter(|member| member.demand > 0);
-        next.members = with_demand.copied().collect();
+        // The next state has room for as many members as this state, so that one more member needs
+        // at most the memory of `growth`. If few members are left, it has less room.
+        let (count, room) = (with_demand.clone().count(), self.members.capacity());
+        next.members.reserve_exact(if count < room / 4 { 2 * count } else { room });
+        next.members.extend(with_demand);
         let mut by_demand: Vec<_> = next
             .members
             .iter()
