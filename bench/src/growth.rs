@@ -125,11 +125,11 @@ impl Axis {
                 Ok(Sample { cpu: nanos_per_charge(count, options.decisions)?, other: None })
             }
             Self::RedisCharges => {
-                let cpu = block_on(redis_nanos_per_charge(count, options.decisions))?;
+                let cpu = block_on(redis_nanos_per_charge(Charges::new(count)?, options.decisions))?;
                 Ok(Sample { cpu, other: None })
             }
             Self::PoolMembers => {
-                let cpu = block_on(redis_nanos_per_pool_call(count, options.decisions))?;
+                let cpu = block_on(redis_nanos_per_charge(Charges::of_pool(count)?, options.decisions))?;
                 Ok(Sample { cpu, other: None })
             }
         }
@@ -241,8 +241,17 @@ impl Charges {
     fn new(count: usize) -> Outcome<Self> {
         let policy = |number| format!("p{number:02}: token-bucket 1/1m burst 30000000").parse();
         let policies = (0..count).map(policy).collect::<Result<_, _>>()?;
-        let subjects = (0..SUBJECTS).map(|number| format!("user-{number:06}")).collect();
-        Ok(Self { policies, subjects })
+        Ok(Self { policies, subjects: subjects(SUBJECTS) })
+    }
+
+    /// Creates charges of the members of one fair pool. If `members` is 0, creates charges of fixed
+    /// windows.
+    fn of_pool(members: usize) -> Outcome<Self> {
+        let (policy, count) = match members {
+            0 => ("p: fixed-window 30000000/24h", SUBJECTS),
+            members => ("p: fair-pool 30000000/24h", members),
+        };
+        Ok(Self { policies: vec![policy.parse()?], subjects: subjects(count) })
     }
 
     fn charges<'c>(&'c self, subject: &'c str) -> Vec<Charge<'c>> {
@@ -252,10 +261,10 @@ impl Charges {
 
 /// Returns the server's CPU time per charge for calls with `count` charges on Redis, in
 /// nanoseconds.
-async fn redis_nanos_per_charge(count: usize, decisions: u64) -> Outcome<u64> {
+async fn redis_nanos_per_charge(charges: Charges, decisions: u64) -> Outcome<u64> {
     let server = Server::start().await?;
-    let load =
-        Arc::new(RedisCharges { store: server.store.clone(), charges: Charges::new(count)? });
+    let count = charges.policies.len();
+    let load = Arc::new(RedisCharges { store: server.store.clone(), charges });
     drive(&load, CALLERS, 0..SUBJECTS).await?;
     let calls = (usize::try_from(decisions)? / 50).div_ceil(count);
     let (cost, allowed) = measure(&server, &load, CALLERS, 0..calls, count).await?;
@@ -265,24 +274,8 @@ async fn redis_nanos_per_charge(count: usize, decisions: u64) -> Outcome<u64> {
     Ok(cost.cpu)
 }
 
-/// Returns the server's CPU time per call in nanoseconds, for calls of the members of one fair pool
-/// in turn. If `members` is 0, returns the CPU time of a fixed window.
-async fn redis_nanos_per_pool_call(members: usize, decisions: u64) -> Outcome<u64> {
-    let server = Server::start().await?;
-    let (policy, subjects) = match members {
-        0 => ("p: fixed-window 30000000/24h", SUBJECTS),
-        members => ("p: fair-pool 30000000/24h", members),
-    };
-    let subjects = (0..subjects).map(|number| format!("user-{number:06}")).collect();
-    let charges = Charges { policies: vec![policy.parse()?], subjects };
-    let load = Arc::new(RedisCharges { store: server.store.clone(), charges });
-    drive(&load, CALLERS, 0..SUBJECTS).await?;
-    let calls = usize::try_from(decisions)? / 50;
-    let (cost, allowed) = measure(&server, &load, CALLERS, 0..calls, 1).await?;
-    if allowed != calls {
-        return Err(format!("{allowed} of {calls} calls were allowed").into());
-    }
-    Ok(cost.cpu)
+fn subjects(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("user-{number:06}")).collect()
 }
 
 struct RedisCharges {
@@ -292,7 +285,8 @@ struct RedisCharges {
 
 impl Load for RedisCharges {
     async fn call(&self, number: usize) -> Outcome<usize> {
-        let charges = self.charges.charges(&self.charges.subjects[number % self.charges.subjects.len()]);
+        let subjects = &self.charges.subjects;
+        let charges = self.charges.charges(&subjects[number % subjects.len()]);
         let decision = self.store.decide(Call::acquire(&charges)).await?;
         Ok(usize::from(decision.is_allowed()))
     }

@@ -462,10 +462,9 @@ impl ChargeReply {
     fn clock_of_the_state(&self, charge: &Charge<'_>, now: u64) -> u64 {
         let [a, b, ..] = self.numbers;
         let written_at = match charge.policy.rule().shape() {
-            StateShape::FixedWindow(_, window) | StateShape::SlidingCounter(window) => {
-                a.saturating_sub(window)
-            }
-            StateShape::FairPool(window) => a.saturating_sub(window),
+            StateShape::FixedWindow(_, window)
+            | StateShape::SlidingCounter(window)
+            | StateShape::FairPool(window) => a.saturating_sub(window),
             StateShape::SlidingLog(_, grain) => b.saturating_sub(grain),
             StateShape::Quota(_) => now,
             _ => a,

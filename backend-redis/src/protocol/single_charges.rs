@@ -69,10 +69,9 @@ pub(super) fn parts<'c, 'a: 'c>(
             break;
         }
         let charge = usual_charge(call)?;
-        let (rule, numbers) = numbers(&charge, at)?;
-        if matches!(rule, Rule::SlidingLog | Rule::FairPool) {
-            return None;
-        }
+        let has_fixed_size =
+            |(rule, _): &(Rule, _)| !matches!(rule, Rule::SlidingLog | Rule::FairPool);
+        let (rule, numbers) = numbers(&charge, at).filter(has_fixed_size)?;
         edges.add(rule, numbers);
         let has_charge =
             |group: &Group| (group.rule, group.cost, group.numbers) == (rule, charge.cost, numbers);

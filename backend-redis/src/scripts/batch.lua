@@ -230,25 +230,22 @@ local function peek_again(place, charges)
     RULES[rule](values[k], kinds[k], costs[place], PEEK, 0, nil, p1, p2, p3, p4, KEYS[k], lists[k])
 end
 
--- Writes the demand of a charge that a fair pool denies, unless another charge of its list pays.
-local function commit_demand(place, after, charges)
-  local _, _, flags = parse_charge(charges, place)
-  if flags >= LIST_UNIT and payers[list_of(flags)] then return peek_again(place, charges) end
-  set_state(keys[place], after, POOL, 0, expiries[place])
-end
-
 -- Writes all evaluated charges if the call is allowed. If the call is refused, writes only the
 -- penalties (the blocks that follow denials), and the demands of the members of fair pools.
 local function commit_charges(count, charges, allowed)
   for place = 1, count do
     local k, after, cost = keys[place], afters[place], costs[place]
     if outcomes[place] ~= ALLOWED then
-      local _, _, _, _, penalty, p1 = parse_charge(charges, place)
+      local _, _, flags, _, penalty, p1 = parse_charge(charges, place)
       -- A charge with a cost above the limit is denied, but causes no penalty (no block).
       if penalty > 0 and cost > 0 and cost <= p1 then
         penalize(k, outcomes[place], penalty, charges, place)
       end
-      if after then commit_demand(place, after, charges) end
+      if after and flags >= LIST_UNIT and payers[list_of(flags)] then
+        peek_again(place, charges) -- Another charge of the list pays.
+      elseif after then -- the demand of a charge that a fair pool denies
+        set_state(k, after, POOL, 0, expiries[place])
+      end
     elseif allowed and after then
       offenses[k] = remembered(offenses[k])
       set_state(k, after, after:byte(), 0, expiries[place], plans[place])

@@ -12,6 +12,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
+use tidegate_redis::core::algorithm::fair_pool::MemberId;
 use tidegate_redis::core::algorithm::{
     fixed_window, interval_bucket, quota, sliding_counter, token_bucket,
 };
@@ -49,6 +50,7 @@ const POLICIES: [(&str, u8); 12] = [
     ("p: quota 10/day in UTC rollover 1/2", 0x9f),
 ];
 const LOG: u8 = 0x94;
+const POOL: u8 = 0x8e;
 const BLOCK_FLAG: u8 = 0x20;
 const OFFENSES_FLAG: u8 = 0x40;
 
@@ -353,6 +355,66 @@ async fn b18_a_number_that_no_call_could_have_written_makes_a_value_foreign() {
             } else {
                 assert!(answers.iter().all(is_foreign), "{what} {path:?}: {answers:?}");
                 assert_eq!(scene.get(policy).await, Some(value.clone()), "{what} {path:?}");
+            }
+        }
+    }
+}
+
+/// Tests each number of a fair pool with one member at its bounds and just beyond them.
+#[tokio::test]
+async fn b18_a_number_that_no_call_could_have_written_makes_a_pool_foreign() {
+    let policy = policy("p: fair-pool 10/1h");
+    let ends = NOW - NOW % HOUR + HOUR;
+    let [id, more] = MemberId::from_subject(b"s").numbers();
+    let value = |ends, [total, reserved, rest, weights]: [u64; 4], member: [u64; 4]| {
+        let [weight, demand, used, share] = member;
+        let weight = u16::try_from(weight).unwrap().to_le_bytes();
+        let member = [&value(0, &[id, more])[1..], &weight, &value(0, &[demand, used, share])[1..]];
+        [value(POOL, &[ends, total, reserved, rest, weights]), member.concat()].concat()
+    };
+    let (head, member) = ([2, 3, 0, 0], [1, 4, 2, 5]);
+    let (max_pool, max_weights) = (1 << 32, 1_000_000);
+    let last = MAX_EXACT + HOUR - 1;
+    let last = last - last % HOUR;
+    let mut cases = vec![
+        (value(ends, head, member), true),
+        (value(last, head, member), true),
+        (value(last + HOUR, head, member), false),
+        (value(ends + 1, head, member), false),
+        (value(0, head, member), false),
+        (value(ends, [MAX_EXACT, 3, 0, 0], member), true),
+        (value(ends, [MAX_EXACT + 1, 3, 0, 0], member), false),
+        (value(ends, [1, 3, 0, 0], member), false),
+        (value(ends, [2, MAX_EXACT, 0, 0], member), true),
+        (value(ends, [2, MAX_EXACT + 1, 0, 0], member), false),
+        (value(ends, [2, 2, 0, 0], member), false),
+        (value(ends, [2, 3, max_pool, 1], member), true),
+        (value(ends, [2, 3, max_pool + 1, 1], member), false),
+        (value(ends, [2, 3, 1, max_weights], member), true),
+        (value(ends, [2, 3, 1, max_weights + 1], member), false),
+        (value(ends, head, [1, MAX_EXACT, 2, 5]), true),
+        (value(ends, head, [1, MAX_EXACT + 1, 2, 5]), false),
+        (value(ends, head, [1, 1, 2, 5]), false),
+        (value(ends, [2, max_pool, 0, 0], [1, 4, 2, max_pool]), true),
+        (value(ends, [2, max_pool + 1, 0, 0], [1, 4, 2, max_pool + 1]), false),
+        // The weights are read at the end of a window.
+        (value(ends - HOUR, head, [1_000, 4, 2, 5]), true),
+        (value(ends - HOUR, head, [1_001, 4, 2, 5]), false),
+        (value(ends - HOUR, head, [0, 4, 2, 5]), false),
+    ];
+    let whole = value(ends, head, member);
+    cases.push((whole[..whole.len() - 1].to_vec(), false));
+    cases.push(([&whole[..], &[0]].concat(), false));
+    let mut scene = Scene::new().await;
+    for (value, is_valid) in cases {
+        for path in [Path::Single, Path::Usual, Path::General] {
+            scene.set(&policy, &value).await;
+            let answers = scene.acquire(&policy, path).await;
+            if is_valid {
+                assert!(answers.iter().all(Result::is_ok), "{value:?} {path:?}: {answers:?}");
+            } else {
+                assert!(answers.iter().all(is_foreign), "{value:?} {path:?}: {answers:?}");
+                assert_eq!(scene.get(&policy).await, Some(value.clone()), "{path:?}");
             }
         }
     }
