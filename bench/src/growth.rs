@@ -125,11 +125,13 @@ impl Axis {
                 Ok(Sample { cpu: nanos_per_charge(count, options.decisions)?, other: None })
             }
             Self::RedisCharges => {
-                let cpu = block_on(redis_nanos_per_charge(Charges::new(count)?, options.decisions))?;
+                let cpu =
+                    block_on(redis_nanos_per_charge(Charges::new(count)?, options.decisions))?;
                 Ok(Sample { cpu, other: None })
             }
             Self::PoolMembers => {
-                let cpu = block_on(redis_nanos_per_charge(Charges::of_pool(count)?, options.decisions))?;
+                let cpu =
+                    block_on(redis_nanos_per_charge(Charges::for_pool(count)?, options.decisions))?;
                 Ok(Sample { cpu, other: None })
             }
         }
@@ -246,7 +248,7 @@ impl Charges {
 
     /// Creates charges of the members of one fair pool. If `members` is 0, creates charges of fixed
     /// windows.
-    fn of_pool(members: usize) -> Outcome<Self> {
+    fn for_pool(members: usize) -> Outcome<Self> {
         let (policy, count) = match members {
             0 => ("p: fixed-window 30000000/24h", SUBJECTS),
             members => ("p: fair-pool 30000000/24h", members),
