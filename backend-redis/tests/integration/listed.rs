@@ -24,6 +24,7 @@ async fn allowed_and_denied_charges_are_decided_as_by_the_core() {
         "a: token-bucket 1/1d burst 5 by-interval",
         "a: token-bucket 5/1h burst 5 refund-lapsed",
         "a: concurrent 3 lease 1h",
+        "a: fair-pool 5/5s",
     ] {
         let policy = policy(&format!("{text} warn 70%"));
         let clock = ManualClock::default();
@@ -35,13 +36,14 @@ async fn allowed_and_denied_charges_are_decided_as_by_the_core() {
             let charges = [Charge::new(&policy, subject), Charge::new(&other, "y")];
             let id = format!("{round}");
             let operation = match round {
-                20 => Operation::Block { span: HOUR },
-                24 => Operation::Block { span: Duration::ZERO },
+                20 if !policy.is_fair_pool() => Operation::Block { span: HOUR },
+                24 if !policy.is_fair_pool() => Operation::Block { span: Duration::ZERO },
                 round if round % 5 == 4 => Operation::Peek,
                 round if policy.is_concurrent() || round % 7 == 3 => Operation::Hold,
                 _ => Operation::Acquire,
             };
-            let charges = if round == 20 || round == 24 { &charges[..1] } else { &charges[..] };
+            let is_block = matches!(operation, Operation::Block { .. });
+            let charges = if is_block { &charges[..1] } else { &charges[..] };
             let call = Call::new(operation, charges);
             let call = match operation {
                 Operation::Hold => call.with_id(CallId::new(&id, HOUR)),

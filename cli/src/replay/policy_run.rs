@@ -228,8 +228,10 @@ impl PolicyRun {
     pub(super) fn clean_up(&self, subjects: &[&[u8]]) -> Result<(), Error> {
         let mut charges: Vec<_> = subjects.iter().map(|subject| [self.own(subject)]).collect();
         charges.extend(self.pool.iter().map(|pool| [Charge::new(pool, POOL).tenant(POOL)]));
-        let (pools, others): (Vec<_>, Vec<_>) =
+        let (mut pools, others): (Vec<_>, Vec<_>) =
             charges.into_iter().partition(|[charge]| charge.policy.is_fair_pool());
+        // All members have one state, so one refund deletes it.
+        pools.dedup_by(|[later], [first]| later.shares_state_with(first));
         self.delete(Operation::Reset, &others)?;
         self.clock.set(Timestamp::MAX);
         self.delete(Operation::Refund, &pools)?;

@@ -106,6 +106,21 @@ fn an_override_changes_the_weight_of_a_member() {
 }
 
 #[test]
+fn a_charge_beyond_the_limit_is_admitted_although_other_members_have_shares() {
+    let (clock, store) = memory();
+    let policy: Policy = "pool: fair-pool 10/1m".parse().unwrap();
+    let raised = policy.beyond_limit();
+    let count =
+        |policy, member, calls| (0..calls).filter(|_| admits(&store, policy, member)).count();
+    assert_eq!((count(&policy, "a", 20), count(&policy, "b", 20)), (10, 0));
+    clock.advance(MINUTE);
+    assert_eq!((count(&raised, "a", 20), count(&policy, "b", 1)), (20, 0));
+    // The demands were 20 and 1, so the shares are 9 and 1.
+    clock.advance(MINUTE);
+    assert_eq!((count(&policy, "a", 20), count(&policy, "b", 20)), (9, 1));
+}
+
+#[test]
 fn numbers_that_no_pool_has_are_errors() {
     let policy: Policy = "pool: fair-pool 10/1m".parse().unwrap();
     let restore = |numbers: &[u64]| {

@@ -231,26 +231,6 @@ pub(super) fn a_hold_of_a_member_is_settled_in_the_pool<F: Fixture>(fixture: &F)
     });
 }
 
-/// Checks that a charge that is counted beyond the limit is admitted, although the demands exceed
-/// the limit and the members have shares.
-pub(super) fn a_charge_beyond_the_limit_of_a_pool_is_admitted<F: Fixture>(fixture: &F) {
-    case(fixture, async |harness| {
-        let pool = policy("pool: fair-pool 10/1m");
-        let raised = pool.beyond_limit();
-        harness.set(START);
-        for member in ["a", "b"] {
-            let _ = admitted(harness, &pool, member, 20).await;
-        }
-        harness.set(START + MINUTE);
-        check_eq!(admitted(harness, &raised, "a", 20).await, 20);
-        check_eq!(admitted(harness, &pool, "b", 1).await, 0);
-        // The demands are 20 and 1, so the shares are 9 and 1.
-        harness.set(START + 2 * MINUTE);
-        check_eq!(admitted(harness, &pool, "a", 20).await, 9);
-        check_eq!(admitted(harness, &pool, "b", 20).await, 1);
-    });
-}
-
 /// Checks that each tenant has its own pool.
 pub(super) fn two_tenants_have_two_pools<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {

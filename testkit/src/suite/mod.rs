@@ -83,7 +83,7 @@
 //! | 7 calls with several charges | B04, B05, `several_charges_are_decided_as_by_the_oracle` |
 //! | 8 changes of policies | B53, B60, `a_block_survives_a_changed_limit`, `a_lowered_rate_counts_from_the_next_charge` |
 //! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
-//! | fair pools | the nine properties in `fair_pools`, and every trace |
+//! | fair pools | the eight properties in `fair_pools`, and every trace |
 //! | blocks that grow or restart | the ten properties in `blocks`, and every trace |
 //! | policies that count failures | the four properties in `attempts`, and `lapses_are_decided_as_by_the_oracle` |
 //! | grants, rolled-over quota, pro-rated quota, credits | the ten properties in `grants`, and every trace of a quota |
@@ -246,7 +246,6 @@ macro_rules! __each_property {
             fair_pools::a_pool_with_fewer_units_than_members_admits_one_each,
             fair_pools::only_a_refusal_by_the_pool_is_a_demand,
             fair_pools::a_hold_of_a_member_is_settled_in_the_pool,
-            fair_pools::a_charge_beyond_the_limit_of_a_pool_is_admitted,
             fair_pools::two_tenants_have_two_pools,
             fair_pools::calls_that_make_no_sense_for_a_pool_are_errors,
             blocks::a_block_grows_with_each_offense,
