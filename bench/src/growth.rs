@@ -95,7 +95,7 @@ impl Axis {
             Self::Limits | Self::Connections => &[1, 10, 100, 1_000, 10_000],
             Self::Threads | Self::ThreadsApart | Self::Workers => &[1, 2, 4, 8],
             Self::Charges | Self::RedisCharges => &[1, 2, 4, 8, 16, 32, 64],
-            Self::PoolMembers => &[0, 1, 10, 100, 999],
+            Self::PoolMembers => &[0, 1, 10, 100, 500, 999],
         };
         let is_wanted = |number: u64| match self {
             Self::Subjects if number == 10_000_000 => options.large,

@@ -51,10 +51,10 @@ local answer = { pack('<BI7', VERDICTS, now) }
 local found, others_absent = {}, false
 --- @end
 
--- Tables of the keys that the fast path (the loop at the end of this file) did not handle, indexed
--- by the number of the key: the value, its kind, the time until which the value blocks, whether the
--- value is a list, and the offenses (see lib/value.lua). For each key that must still be written,
--- `changed` contains the time until which the key must live.
+-- Tables of the keys that the fast path (the loop at the end of this file) did not handle,
+-- indexed by the number of the key: the value, its kind, the time until which the value blocks,
+-- whether the value is a list or a hash, and the offenses (see lib/value.lua). For each key that
+-- must still be written, `changed` contains the time until which the key must live.
 local values, kinds, blocks, lists, offenses, changed = {}, {}, {}, {}, {}, {}
 
 local function load_state(k)
@@ -81,15 +81,15 @@ local function ends_at(k)
   return changed[k] or values[k] and call('PTTL', KEYS[k]) * 1000 + now or 0
 end
 
--- Sets a state. A string is written at the very end of the script. A list is written immediately,
--- because a later call may read its elements.
+-- Sets a state. A string is written at the very end of the script. A list or a hash is written
+-- immediately, because a later call may read its elements.
 local function set_state(k, value, kind, blocked_until, expires_at, plan)
   expires_at = math.max(expires_at, blocked_until, forgotten_at(offenses[k]))
   if plan then
     -- If this script has removed the state, the key still exists, because the script removes keys
     -- only at its end.
     local is_there = values[k] or changed[k]
-    write_list(KEYS[k], is_there, lists[k], blocking(value, blocked_until, offenses[k]), expires_at,
+    write_parts(KEYS[k], is_there, lists[k], blocking(value, blocked_until, offenses[k]), expires_at,
       plan)
     lists[k], changed[k] = true, nil
   else
@@ -244,7 +244,7 @@ local function commit_charges(count, charges, allowed)
       if after and flags >= LIST_UNIT and payers[list_of(flags)] then
         peek_again(place, charges) -- Another charge of the list pays.
       elseif after then -- the demand of a charge that a fair pool denies
-        set_state(k, after, POOL, 0, expiries[place])
+        set_state(k, after, POOL, 0, expiries[place], plans[place])
       end
     elseif allowed and after then
       offenses[k] = remembered(offenses[k])

@@ -109,14 +109,14 @@ GRANT_SIZE = 14
 
 -- The maximum limit of a fair pool, the amount by which a limit is raised, the maximum weight of a
 -- member, and the maximum sum of all weights (see rules/fair_pool.lua). A policy has its weight
--- times POOL_WEIGHT in p2. A value has at least POOL_FULL bytes if it has no room for a further
--- member. POOL_OTHERS is the id of the member of all further subjects.
+-- times POOL_WEIGHT in p2. A state has at least POOL_FULL fields if it has no room for a
+-- further member. POOL_OTHERS is the id of the member of all further subjects.
 MAX_POOL = 0x100000000
 POOL_RAISE = 0xfffff00000000
 MAX_WEIGHT = 1000
 MAX_POOL_WEIGHTS = 1000000
 POOL_WEIGHT = 0x40000000000
-POOL_FULL = 36999
+POOL_FULL = 1000
 POOL_OTHERS = '\255\255\255\255\255\255\31\255\255\255\255\255\255\31'
 
 -- Sizes in bytes in the request of batch.lua: the head of a call, a charge, and the last part of a

@@ -135,7 +135,7 @@ for place = 1, count do
       -- The state is not written here, because `change_hold` below writes the state together with
       -- its holds.
     elseif plan then
-      write_list(key, value, evaluation.is_list, after, expires_at, plan)
+      write_parts(key, value, evaluation.is_list, after, expires_at, plan)
     elseif evaluation.after or blocked_until > 0 or offenses then
       --- @inline lib/write.string
     else

@@ -25,8 +25,16 @@ if #request > USUAL_SIZE then
 end
 if cost == 0 then op = PEEK end
 
---- @when string pool
+--- @when string
 local is_read, value = pcall(call, 'GET', key)
+--- @end
+--- @when pool
+local own_id, own_numbers = pack('<I7I7', p3, p4), ''
+local is_read, value = pcall(call, 'HMGET', key, '', own_id)
+if is_read then
+  value, own_numbers = value[1], value[2] or ''
+  is_read = value and #value == POOL_HEAD
+end
 --- @end
 --- @when log_string
 -- Read only the end of the log, which is usually sufficient for a decision.
@@ -43,8 +51,7 @@ elseif is_read and #value == VALUE_SIZE and value:byte() == VALUE_KIND then
   kind = VALUE_KIND
 --- @end
 --- @when pool
-elseif is_read and #value >= POOL_HEAD and (#value - POOL_HEAD) % POOL_MEMBER == 0
-  and value:byte() == POOL then
+elseif is_read and value:byte() == POOL then
   kind = POOL
 --- @end
 --- @when log_string
@@ -76,12 +83,7 @@ if after then
   --- @inline lib/write.string
   --- @end
   --- @when pool
-  if overwritten then
-    call('SETRANGE', key, '0', after:sub(1, POOL_HEAD))
-    call('SETRANGE', key, string.format('%d', overwritten - 1), after:sub(POOL_HEAD + 1))
-  else
-    --- @inline lib/write.string
-  end
+  --- @inline lib/write.pool
   --- @end
   --- @when log_string log_list
   --- @inline lib/write.log

@@ -113,11 +113,11 @@ shared! {
     RECORD = 14;
     LOG_FOOT = 37;
 
-    // The sizes in bytes of the head of a fair pool, and of a member.
+    // The sizes in bytes of the head of a fair pool, and of the numbers of a member.
     #[expect(dead_code, reason = "no reply contains the value of a fair pool")]
     POOL_HEAD = 36;
     #[expect(dead_code, reason = "no reply contains the value of a fair pool")]
-    POOL_MEMBER = 37;
+    POOL_MEMBER = 23;
 
     // The maximum number of holds in a reply to a charge, which equals
     // `tidegate_core::no_semver::MAX_COUNTED_LAPSES`.

@@ -249,7 +249,20 @@ async fn users_passwords_databases_and_sockets_are_used_as_configured() {
         }
         let _ = store.decide_many(&[Call::acquire(&charges), Call::acquire(&charges)]).await;
     }
-    assert!(redis.command(&["INFO", "keyspace"]).await.unwrap().text().contains("db3:keys=3"));
+    // A fair pool needs more commands.
+    let pool = policy("p: fair-pool 500/1h");
+    let charges = [Charge::new(&pool, "s")];
+    let error = store.decide(Call::acquire(&charges)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
+    let more = ["ACL", "SETUSER", "limiter", "+hmget", "+hset", "+hdel", "+hlen", "+hgetall"];
+    assert_eq!(redis.command(&more).await.unwrap().text(), "OK");
+    for operation in [Operation::Acquire, Operation::Acquire, Operation::Peek] {
+        let _ = store.decide(Call::new(operation, &charges)).await.unwrap();
+    }
+    for answer in store.decide_many(&[Call::acquire(&charges), Call::acquire(&charges)]).await {
+        let _ = answer.unwrap();
+    }
+    assert!(redis.command(&["INFO", "keyspace"]).await.unwrap().text().contains("db3:keys=4"));
     let wrong = RedisStore::builder().url(redis.url()).user("limiter", "guess").build().unwrap();
     let error = acquire(&wrong, &wide()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");

@@ -229,6 +229,13 @@ impl Scene {
     }
 }
 
+fn bytes(reply: &Reply) -> Vec<u8> {
+    match reply {
+        Reply::Bytes(bytes) => bytes.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
 fn is_list(policy: &Policy) -> bool {
     policy.rule().max_records() > 128
 }
@@ -360,61 +367,77 @@ async fn b18_a_number_that_no_call_could_have_written_makes_a_value_foreign() {
     }
 }
 
-/// Tests each number of a fair pool with one member at its bounds and just beyond them.
+/// Tests each number of a fair pool with one member at its bounds and just beyond them, and other
+/// fields of the hash.
 #[tokio::test]
-async fn b18_a_number_that_no_call_could_have_written_makes_a_pool_foreign() {
+async fn b18_a_hash_that_no_call_could_have_written_is_foreign() {
     let policy = policy("p: fair-pool 10/1h");
     let ends = NOW - NOW % HOUR + HOUR;
-    let [id, more] = MemberId::from_subject(b"s").numbers();
-    let value = |ends, [total, reserved, rest, weights]: [u64; 4], member: [u64; 4]| {
+    let id = value(0, &MemberId::from_subject(b"s").numbers())[1..].to_vec();
+    let fields = |ends, [total, reserved, rest, weights]: [u64; 4], member: [u64; 4]| {
         let [weight, demand, used, share] = member;
         let weight = u16::try_from(weight).unwrap().to_le_bytes();
-        let member = [&value(0, &[id, more])[1..], &weight, &value(0, &[demand, used, share])[1..]];
-        [value(POOL, &[ends, total, reserved, rest, weights]), member.concat()].concat()
+        let numbers = [&weight, &value(0, &[demand, used, share])[1..]].concat();
+        let head = value(POOL, &[ends, total, reserved, rest, weights]);
+        vec![vec![], head, id.clone(), numbers]
     };
     let (head, member) = ([2, 3, 0, 0], [1, 4, 2, 5]);
     let (max_pool, max_weights) = (1 << 32, 1_000_000);
     let last = MAX_EXACT + HOUR - 1;
     let last = last - last % HOUR;
     let mut cases = vec![
-        (value(ends, head, member), true),
-        (value(last, head, member), true),
-        (value(last + HOUR, head, member), false),
-        (value(ends + 1, head, member), false),
-        (value(0, head, member), false),
-        (value(ends, [MAX_EXACT, 3, 0, 0], member), true),
-        (value(ends, [MAX_EXACT + 1, 3, 0, 0], member), false),
-        (value(ends, [1, 3, 0, 0], member), false),
-        (value(ends, [2, MAX_EXACT, 0, 0], member), true),
-        (value(ends, [2, MAX_EXACT + 1, 0, 0], member), false),
-        (value(ends, [2, 2, 0, 0], member), false),
-        (value(ends, [2, 3, max_pool, 1], member), true),
-        (value(ends, [2, 3, max_pool + 1, 1], member), false),
-        (value(ends, [2, 3, 1, max_weights], member), true),
-        (value(ends, [2, 3, 1, max_weights + 1], member), false),
-        (value(ends, head, [1, MAX_EXACT, 2, 5]), true),
-        (value(ends, head, [1, MAX_EXACT + 1, 2, 5]), false),
-        (value(ends, head, [1, 1, 2, 5]), false),
-        (value(ends, [2, max_pool, 0, 0], [1, 4, 2, max_pool]), true),
-        (value(ends, [2, max_pool + 1, 0, 0], [1, 4, 2, max_pool + 1]), false),
+        (fields(ends, head, member), true),
+        (fields(last, head, member), true),
+        (fields(last + HOUR, head, member), false),
+        (fields(ends + 1, head, member), false),
+        (fields(0, head, member), false),
+        (fields(ends, [MAX_EXACT, 3, 0, 0], member), true),
+        (fields(ends, [MAX_EXACT + 1, 3, 0, 0], member), false),
+        (fields(ends, [1, 3, 0, 0], member), false),
+        (fields(ends, [2, MAX_EXACT, 0, 0], member), true),
+        (fields(ends, [2, MAX_EXACT + 1, 0, 0], member), false),
+        (fields(ends, [2, 2, 0, 0], member), false),
+        (fields(ends, [2, 3, max_pool, 1], member), true),
+        (fields(ends, [2, 3, max_pool + 1, 1], member), false),
+        (fields(ends, [2, 3, 1, max_weights], member), true),
+        (fields(ends, [2, 3, 1, max_weights + 1], member), false),
+        (fields(ends, head, [1, MAX_EXACT, 2, 5]), true),
+        (fields(ends, head, [1, MAX_EXACT + 1, 2, 5]), false),
+        (fields(ends, head, [1, 1, 2, 5]), false),
+        (fields(ends, [2, max_pool, 0, 0], [1, 4, 2, max_pool]), true),
+        (fields(ends, [2, max_pool + 1, 0, 0], [1, 4, 2, max_pool + 1]), false),
         // The weights are read at the end of a window.
-        (value(ends - HOUR, head, [1_000, 4, 2, 5]), true),
-        (value(ends - HOUR, head, [1_001, 4, 2, 5]), false),
-        (value(ends - HOUR, head, [0, 4, 2, 5]), false),
+        (fields(ends - HOUR, head, [1_000, 4, 2, 5]), true),
+        (fields(ends - HOUR, head, [1_001, 4, 2, 5]), false),
+        (fields(ends - HOUR, head, [0, 4, 2, 5]), false),
     ];
-    let whole = value(ends, head, member);
-    cases.push((whole[..whole.len() - 1].to_vec(), false));
-    cases.push(([&whole[..], &[0]].concat(), false));
+    let [empty, head, _, numbers] = <[_; 4]>::try_from(fields(ends, head, member)).unwrap();
+    let longer = |bytes: &[u8]| [bytes, &[0]].concat();
+    cases.push((vec![empty.clone(), head[..35].to_vec()], false));
+    cases.push((vec![empty.clone(), longer(&head)], false));
+    cases.push((vec![empty.clone(), head.clone(), id.clone(), numbers[..22].to_vec()], false));
+    cases.push((vec![empty.clone(), head.clone(), id.clone(), longer(&numbers)], false));
+    cases.push((vec![id.clone(), numbers.clone()], false));
+    cases.push((vec![empty.clone(), [&[0x8f], &head[1..]].concat()], false));
+    // Only the first call in a window reads the other members.
+    let earlier = value(POOL, &[ends - HOUR, 2, 3, 0, 0]);
+    cases.push((vec![empty.clone(), earlier.clone(), longer(&id), numbers.clone()], false));
+    cases.push((vec![empty.clone(), earlier, vec![7; 14], longer(&numbers)], false));
     let mut scene = Scene::new().await;
-    for (value, is_valid) in cases {
+    let key = key_with_prefix(&scene.prefix, &policy);
+    for (fields, is_valid) in cases {
         for path in [Path::Single, Path::Usual, Path::General] {
-            scene.set(&policy, &value).await;
+            let set = [&[b"HSET".to_vec(), key.clone().into()], &fields[..]].concat();
+            scene.client.call(&["DEL", &key]).await.unwrap();
+            scene.client.call(&set).await.unwrap();
             let answers = scene.acquire(&policy, path).await;
             if is_valid {
-                assert!(answers.iter().all(Result::is_ok), "{value:?} {path:?}: {answers:?}");
+                assert!(answers.iter().all(Result::is_ok), "{fields:?} {path:?}: {answers:?}");
             } else {
-                assert!(answers.iter().all(is_foreign), "{value:?} {path:?}: {answers:?}");
-                assert_eq!(scene.get(&policy).await, Some(value.clone()), "{path:?}");
+                assert!(answers.iter().all(is_foreign), "{fields:?} {path:?}: {answers:?}");
+                let stored = scene.client.call(&["HGETALL", &key]).await.unwrap();
+                let stored: Vec<_> = stored.list().iter().map(bytes).collect();
+                assert_eq!(stored, fields, "{path:?}");
             }
         }
     }

@@ -8,11 +8,6 @@ use tidegate_core::engine::Rule;
 /// percent for callers with the same subject.
 pub const PERCENT_IN_BATCHES: u64 = 50;
 
-/// The CPU time of a decision of a fair pool with 100 members: the CPU time of a fixed window,
-/// times the ratio in `docs/benchmarks.md`. A pool with more members takes more time, because a
-/// script reads the value with all members.
-const FAIR_POOL: u64 = 3_323;
-
 /// Returns the CPU time of the renewal of a hold with slots, in hundredths of a microsecond, as the
 /// benchmark `slots` measured it. If the hold has other policies too (`is_alone` is `false`), the
 /// general scripts renew it.
@@ -28,14 +23,12 @@ pub const fn renewal(is_alone: bool) -> u64 {
 ///
 /// A refused call takes 50 to 100 percent of the CPU time of an admitted call.
 ///
-/// For quotas, the result is the CPU time of a fixed window, times the ratio that
-/// `docs/benchmarks.md` states for a quota and for a rollover. The ratio of a quota with two
-/// grants, 2.26, was measured in the same way.
+/// For quotas and fair pools, the result is the CPU time of a fixed window, times the ratio that
+/// `docs/benchmarks.md` states for a quota, for a rollover, and for a pool with 100 members. The
+/// ratio of a quota with two grants, 2.26, was measured in the same way.
 ///
 /// For slots, the result is the CPU time of a hold and its settlement, as the benchmark `slots`
 /// measured it. `is_alone` says whether the call has no other policies.
-///
-/// For fair pools, the result is the CPU time with 100 members.
 #[must_use]
 pub fn decision(policy: &Policy, is_alone: bool, grants: u64) -> u64 {
     match policy.rule() {
@@ -48,7 +41,7 @@ pub fn decision(policy: &Policy, is_alone: bool, grants: u64) -> u64 {
         Rule::Quota(_) => 1_457,
         Rule::Concurrent(_) if is_alone => 2_400,
         Rule::Concurrent(_) => 5_800,
-        Rule::FairPool(_) => FAIR_POOL,
+        Rule::FairPool(_) => 1_828,
         Rule::SlidingLog(_) if policy.rule().max_records() <= 100 => 1_781,
         // The measured logs had up to 10,000 records.
         _ => 2_029,

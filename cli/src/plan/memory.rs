@@ -182,8 +182,7 @@ fn value(policy: &Policy, entries: Entries) -> u64 {
             }
             log(records)
         }
-        // A pool has five integers. A member has five integers and a weight of two bytes.
-        Rule::FairPool(_) => numbers(5) + 37 * entries.members.min(MAX_MEMBERS as u64),
+        Rule::FairPool(_) => return pool(entries.members.min(MAX_MEMBERS as u64)),
         _ => numbers(4),
     };
     entries.holds.map_or_else(|| object(state), |holds| sorted_set(state + FOOT, holds))
@@ -218,6 +217,19 @@ fn list(records: u64) -> u64 {
     let node = |elements: u64| allocated(32) + allocated(7 + elements * element);
     let last = if rest > 0 { node(rest) } else { 0 };
     OBJECT + allocated(40) + full * node(per_node) + last
+}
+
+/// Returns the bytes of a fair pool, which is a hash. The empty field has 36 bytes. The field of a
+/// member has a name of 14 bytes and a value of 23 bytes. A hash of at most 512 fields is a
+/// listpack, in which a name or a value takes 2 more bytes.
+fn pool(members: u64) -> u64 {
+    let fields = members + 1;
+    if fields <= 512 {
+        return OBJECT + allocated(7 + 2 + 38 + (16 + 25) * members);
+    }
+    // The allocator has a size of 24 bytes for the entry of a field.
+    let field = 24 + allocated(string(14)) + allocated(string(23));
+    OBJECT + allocated(8 * fields.next_power_of_two()) + field * fields
 }
 
 /// Returns the bytes of a string value.

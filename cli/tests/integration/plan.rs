@@ -212,10 +212,10 @@ fn a_fair_pool_has_one_state_with_its_members() {
     let pool = ["--rate", "20k/s", "--policy", "pool: fair-pool 300000/1m", "--subjects"];
     let with = |more: &[&str]| planned(&[&pool[..], more].concat());
     let written = with(&["100"]);
-    assert!(written.contains(" + value 4112 + "), "{written}");
+    assert!(written.contains(" + value 5136 + "), "{written}");
     assert!(written.contains("\n  memory    1 states × "), "{written}");
     assert!(written.contains("\n  lives     up to 2 min after"), "{written}");
-    assert!(written.contains("all subjects) can send up to 18,055 requests/s: "), "{written}");
+    assert!(written.contains("all subjects) can send up to 32,822 requests/s: "), "{written}");
     assert!(!written.contains("needs `shards`"), "{written}");
     // A state has at most 1,000 members.
     let memory = |subjects| {

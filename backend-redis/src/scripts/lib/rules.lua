@@ -7,7 +7,7 @@
 ---   max_wait        the maximum wait of an acquire; for an undo, the original cost of the charge
 ---   taken_at        for an undo, the time of the charge that the undo undoes; for a grant, its end
 ---   p1 to p4        the numbers of the policy
----   key, is_list    only for a log: the key, and whether the value is a list
+---   key, is_list    only for a log and a fair pool: the key, and whether the value is a list
 ---   max_records     only for a charge beyond the limit to a log: the maximum number of records
 ---
 --- Outputs:
@@ -16,7 +16,8 @@
 ---   d               the time at which the state ends, or 0 if it follows from a, b and c
 ---   after           the value to write, `nil` for no write, or `false` if the state becomes empty
 ---   expires_at      the time until which the value must live
----   plan            only for a log that is a list: the elements to remove and to add
+---   plan            only for a log that is a list: the elements to remove and to add; for a fair
+---                   pool: the members to write
 ---   keeps_ttl       whether the key already lives until expires_at
 ---
 --- After an undo in a log, c is greater than 0 if the record of the charge is not among the newest
@@ -25,7 +26,14 @@
 --- An acquire charges the cost if it is admitted. A refund subtracts the cost from the state as it
 --- is now. An undo subtracts the cost from the part of the state that was charged at `taken_at`.
 
-local function write_list(key, value, is_list, after, expires_at, plan)
+-- Writes a state that is a list or a hash.
+local function write_parts(key, value, is_list, after, expires_at, plan)
+  if plan.member_id then
+    local member_id, own, members, keeps_ttl =
+      plan.member_id, plan.own, plan.members, plan.keeps_ttl
+    --- @inline lib/write.pool
+    return
+  end
   local from, to, chunk, chunks = plan.from, plan.to, plan.chunk, plan.chunks
   local keeps_ttl, blocked_until = false, 0
   --- @inline lib/write.list
@@ -78,10 +86,12 @@ local RULES = {
   end,
   --- @end
 }
-RULES[FAIR_POOL] = function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4)
+RULES[FAIR_POOL] = function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key)
   local admits, a, b, c, d, after, expires_at, keeps_ttl
   --- @inline rules/fair_pool
-  return admits, a, b, c, d, after, expires_at, nil, keeps_ttl
+  local plan = after
+    and { member_id = member_id, own = own, members = members, keeps_ttl = keeps_ttl }
+  return admits, a, b, c, d, after, expires_at, plan
 end
 RULES[QUOTA] = function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4)
   local admits, a, b, c, d, after, expires_at, keeps_ttl

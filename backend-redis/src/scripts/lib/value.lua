@@ -43,9 +43,6 @@ local function decode(value, is_list)
       or kind == TOPPED_UP and size >= TOPPED_UP_SIZE
         and size <= TOPPED_UP_SIZE + MAX_GRANTS * GRANT_SIZE
         and size == TOPPED_UP_SIZE + parse('<I7', value, TOPPED_UP_SIZE - 6) * GRANT_SIZE
-      --- @when general
-      or kind == POOL and size >= POOL_HEAD and (size - POOL_HEAD) % POOL_MEMBER == 0
-      --- @end
       --- @when lapse
       or size == SLOTS_SIZE and kind == SLOTS
       --- @end
@@ -58,10 +55,17 @@ local function decode(value, is_list)
 end
 
 -- Reads a key. Returns the value, its kind, the time until which it blocks, whether the key is a
--- list, and the offenses (see `decode`).
+-- list or a hash, and the offenses (see `decode`).
 local function read(key)
   local value, is_list = redis.pcall('GET', key), false
   if type(value) == 'table' then value, is_list = redis.pcall('LINDEX', key, '-1'), true end
+  --- @when general
+  if type(value) == 'table' then
+    value = redis.pcall('HMGET', key, '')[1]
+    if value and #value == POOL_HEAD and value:byte() == POOL then return value, POOL, 0, true end
+    return nil, FOREIGN, 0, false
+  end
+  --- @end
   if type(value) == 'table' then return nil, FOREIGN, 0, false end
   local kind, blocked_until, offenses
   value, kind, blocked_until, offenses = decode(value, is_list)

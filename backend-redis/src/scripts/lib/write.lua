@@ -38,6 +38,35 @@ else
   --- @inline lib/write.string
 end
 
+--- @section pool
+--- Writes a fair pool, which is a hash (see rules/fair_pool.lua).
+---
+--- Inputs: `value` (of the key before the write), and three outputs of the rule: member_id, own and
+--- members.
+local head = after
+--- @when general
+head = head:sub(1, POOL_HEAD)
+--- @end
+if not keeps_ttl then
+  -- The window is new, so the script writes all members.
+  local fields, ends, ttl = { '', head }, expires_at, nil
+  members = members or {}
+  members[member_id] = own ~= '' and own or nil
+  for name, numbers in pairs(members) do
+    fields[#fields + 1] = name
+    fields[#fields + 1] = numbers
+  end
+  if value then call('UNLINK', key) end
+  call('HSET', key, unpack(fields))
+  --- @inline lib/ttl.text
+  call('PEXPIRE', key, ttl)
+elseif own ~= '' then
+  call('HSET', key, '', head, member_id, own)
+else
+  call('HSET', key, '', head)
+  call('HDEL', key, member_id)
+end
+
 --- @section list
 --- Writes a list.
 ---

@@ -2,13 +2,20 @@
 --- which no other member can use. core/src/algorithm/fair_pool.rs decides in the same way, and
 --- describes the shares. lib/rules.lua describes the inputs and outputs.
 ---
----   |  1   |  7   |   7   |    7     |  7   |    7    |   37   |   37   |
----   +------+------+-------+----------+------+---------+--------+--------+-- …
----   | POOL | ends | total | reserved | rest | weights | member | member |
----   +------+------+-------+----------+------+---------+--------+--------+-- …
+--- A state is a hash, so that a script reads and writes only the head and one member. The empty
+--- field has the head, and the field of a member has the id of the member as its name:
+---
+---   |  1   |  7   |   7   |    7     |  7   |    7    |
+---   +------+------+-------+----------+------+---------+
+---   | POOL | ends | total | reserved | rest | weights |
+---   +------+------+-------+----------+------+---------+
 ---   |---------------- POOL_HEAD: 36 ------------------|
 ---
----   | member | id 14 | weight 2 | demand 7 | used 7 | share 7 |
+---   |     14     |   2    |   7    |  7   |   7   |
+---   +------------+--------+--------+------+-------+
+---   | id (field) | weight | demand | used | share |
+---   +------------+--------+--------+------+-------+
+---                |------- POOL_MEMBER: 23 --------|
 ---
 ---   total       the cost that all members were charged in the window
 ---   reserved    the unused part of all shares
@@ -21,19 +28,28 @@
 --- the limit, which is raised by POOL_RAISE if the charge is counted beyond the limit. In a charge
 --- of a cost that no limit can refuse, p1 is -1 minus the limit.
 ---
---- A script finds a member by a search for its id in the value, and changes only the head and the
---- numbers of this member. The first call in a window reads all members.
+--- `value` is the head. In a general script, the id of a member and the numbers of this member
+--- can follow, because a settlement applies the rule to a state that it has not written. If
+--- only the id follows, the state has no such member. `after` has the same form. In the script
+--- of a single charge, `own_id` and `own_numbers` are the id and the numbers of the member of
+--- the charge. In all other cases, the rule reads the member. The first call in a window reads
+--- all members.
 ---
---- A further output is `overwritten`: the byte at which the member begins, if `after` is only the
---- head and the member, which overwrite parts of the value.
+--- Further outputs are `member_id`, `own` (the numbers of this member, or '' to remove it) and, in
+--- the first call in a window, `members` (the numbers of all members by their ids).
 local limit, pool = p1, p1
 if p1 < 0 then limit, pool = math.huge, -1 - p1 end
 if pool > MAX_POOL then pool = pool - POOL_RAISE end
 local window = p2 % POOL_WEIGHT
-local weight, member_id = (p2 - window) / POOL_WEIGHT, pack('<I7I7', p3, p4)
+local weight = (p2 - window) / POOL_WEIGHT
+--- @when pool
+local member_id = own_id
+--- @end
+--- @when general
+local member_id = pack('<I7I7', p3, p4)
+--- @end
 local ends, total, reserved, rest, weights, recovers_at = 0, 0, 0, 0, 0, 0
-local member_weight, demand, used, share = weight, 0, 0, 0
-local is_valid, has_recovered, overwritten = true, false, nil
+local is_valid, has_recovered, members, fields = true, false, nil, nil
 if kind == POOL then
   ends, total, reserved, rest, weights = parse('<I7I7I7I7I7', value, 2)
   recovers_at = ends + window
@@ -49,27 +65,37 @@ if kind == POOL then
     keeps_ttl = true
   end
 end
--- find: `at` is the byte at which the member begins, or `nil` if the value has no such member. If
--- the value is full, all further subjects are one member.
-local at, from, is_other = nil, POOL_HEAD + 1, false
+-- find: if the state is full, all further subjects are one member. A state without members, such as
+-- in the window after the last call, has no end.
+local own, is_other = '', false
 while ends > 0 do
-  at = value:find(member_id, from, true)
-  if at and (at - POOL_HEAD) % POOL_MEMBER ~= 1 then
-    from = at + 1
-  elseif at or is_other or #value < POOL_FULL then
-    break
+  if members then
+    own = members[member_id] or ''
+  --- @when pool
+  elseif not is_other then
+    own = own_numbers
+  --- @end
+  --- @when general
+  elseif value:sub(POOL_HEAD + 1, POOL_HEAD + 14) == member_id then
+    own = value:sub(POOL_HEAD + 15)
+  --- @end
   else
-    member_id, from, is_other = POOL_OTHERS, POOL_HEAD + 1, true
+    own = call('HMGET', key, member_id)[1] or ''
   end
+  if own ~= '' or is_other or (fields or call('HLEN', key)) < POOL_FULL then break end
+  member_id, is_other = POOL_OTHERS, true
 end
-if at then
-  member_weight, demand, used, share = parse('<I2I7I7I7', value, at + 14)
+local member_weight, demand, used, share = weight, 0, 0, 0
+if #own == POOL_MEMBER then
+  member_weight, demand, used, share = parse('<I2I7I7I7', own)
   is_valid = is_valid and demand <= MAX_EXACT and used <= demand and used <= total
-    and share <= MAX_POOL and math.max(share - used, 0) <= reserved
+    and share <= MAX_POOL and share - used <= reserved
+elseif own ~= '' then
+  is_valid = false
 end
 
 -- wait
-local unused, most, remaining = math.max(share - used, 0), math.huge, nil
+local unused, most, remaining = share > used and share - used or 0, math.huge, nil
 --- @inline rules/fair_pool.remaining
 admits = cost <= remaining and total <= limit
 
@@ -77,7 +103,7 @@ local changes = false
 if op == ACQUIRE and cost <= limit then -- take, refuse
   if p1 < 0 then cost = math.min(cost, MAX_EXACT - total) end
   changes = cost > 0
-  if ends == 0 then ends, value = now - now % window + window, nil end
+  if ends == 0 then ends = now - now % window + window end
   member_weight, demand = weight, math.min(demand + cost, MAX_EXACT)
   if admits then used, total = used + cost, total + cost end
 elseif now < ends and (op == REFUND -- refund
@@ -89,27 +115,19 @@ elseif op == REFUND and has_recovered then
   after = false
 end
 if changes then
-  local unused_before, member = unused, ''
-  unused = math.max(share - used, 0)
-  reserved, recovers_at = reserved - unused_before + unused, ends + window
+  reserved, own = reserved - unused, ''
+  unused = share > used and share - used or 0
+  reserved, recovers_at = reserved + unused, ends + window
   if demand > 0 or share > 0 then
-    member = member_id .. pack('<I2I7I7I7', member_weight, demand, used, share)
+    own = pack('<I2I7I7I7', member_weight, demand, used, share)
+  elseif weights == 0 and call('HLEN', key) == 2 then
+    after, ends, recovers_at = false, 0, 0 -- The state had only this member.
   end
-  after = pack('<BI7I7I7I7I7', POOL, ends, total, reserved, rest, weights)
-  --- @when pool
-  -- The script of a single charge overwrites only the head and the member, if the key has them.
-  if at and keeps_ttl and member ~= '' then
-    overwritten = at
-    after = after .. member
-  end
-  --- @end
-  if not overwritten then
-    local before, behind = value and value:sub(POOL_HEAD + 1, (at or 0) - 1) or '', ''
-    if at then behind = value:sub(at + POOL_MEMBER) end
-    after = after .. before .. member .. behind
-    if #after == POOL_HEAD and weights == 0 then
-      after, ends, recovers_at = false, 0, 0
-    end
+  if after == nil then
+    after = pack('<BI7I7I7I7I7', POOL, ends, total, reserved, rest, weights)
+    --- @when general
+    after = after .. member_id .. own
+    --- @end
   end
   expires_at = recovers_at
   --- @inline rules/fair_pool.remaining
@@ -126,24 +144,33 @@ if weights > 0 and limit <= pool then
   local product = weight * rest
   most = (product - product % weights) / weights + 1
 end
-remaining = math.max(limit - total, 0)
-remaining = math.max(math.min(remaining - (reserved - unused), most - used),
-  math.min(remaining, unused))
+do
+  -- `within` is what the member gets of its own share. `beyond` is what it gets if the unused
+  -- shares of all others stay reserved. Comparisons are faster than `math.min` and `math.max`.
+  local free = limit > total and limit - total or 0
+  local beyond, within = free - (reserved - unused), unused
+  if beyond > most - used then beyond = most - used end
+  if within > free then within = free end
+  remaining = beyond > within and beyond or within
+end
 
 --- @section next_window
 --- Computes the shares of the next window from the demands in this window.
 ---
---- Inputs: value, ends, window and pool. Outputs: value (with the members of the next window, after
---- a head without a meaning), ends (0 if no member has a demand), total, reserved, rest, weights
---- and is_valid.
-local members, by_demand, sum = {}, {}, 0
-for place = POOL_HEAD + 1, #value, POOL_MEMBER do
-  local own_weight, own_demand = parse('<I2I7', value, place + 14)
-  if own_weight == 0 or own_weight > MAX_WEIGHT then is_valid = false end
-  if own_demand > 0 then
-    local member = { value:sub(place, place + 13), own_weight, math.min(own_demand, pool + 1) }
-    members[#members + 1], by_demand[#by_demand + 1] = member, member
-    sum = sum + own_weight
+--- Inputs: key, ends, window and pool. Outputs: members, fields (the number of fields of the
+--- state), ends (0 if no member has a demand), total, reserved, rest, weights and is_valid.
+local by_demand, sum, all = {}, 0, call('HGETALL', key)
+for place = 1, #all, 2 do
+  local name, numbers = all[place], all[place + 1]
+  if #name == 14 and #numbers == POOL_MEMBER then
+    local own_weight, own_demand = parse('<I2I7', numbers)
+    if own_weight == 0 or own_weight > MAX_WEIGHT then is_valid = false end
+    if own_demand > 0 then
+      by_demand[#by_demand + 1] = { name, own_weight, math.min(own_demand, pool + 1) }
+      sum = sum + own_weight
+    end
+  elseif name ~= '' then
+    is_valid = false
   end
 end
 table.sort(by_demand, function(x, y) return x[3] * y[2] < y[3] * x[2] end)
@@ -153,11 +180,11 @@ for _, member in ipairs(by_demand) do
   rest, weights = rest - member[3], weights - member[2]
 end
 if weights == 0 then rest = 0 end
-for place, member in ipairs(members) do
+members, fields = {}, #by_demand + 1
+for _, member in ipairs(by_demand) do
   local own_share, product = member[3], member[2] * rest
   if weights > 0 then own_share = math.min(own_share, (product - product % weights) / weights) end
   reserved = reserved + own_share
-  members[place] = member[1] .. pack('<I2I7I7I7', member[2], 0, 0, own_share)
+  members[member[1]] = pack('<I2I7I7I7', member[2], 0, 0, own_share)
 end
-ends = members[1] and ends + window or 0
-value = string.rep('\0', POOL_HEAD) .. table.concat(members)
+ends = fields > 1 and ends + window or 0
