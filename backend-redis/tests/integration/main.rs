@@ -15,6 +15,7 @@ mod differential;
 mod errors;
 mod expiry;
 mod failures;
+mod fair_pools;
 mod foreign;
 mod holds;
 mod ids;
