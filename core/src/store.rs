@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 pub use answer::Answer;
 
-use crate::{Call, Charges, Decision, Error, ErrorKind, Policy, Timestamp};
+use crate::{Call, Charge, Charges, Decision, Error, ErrorKind, Policy, Timestamp};
 
 /// A store keeps states and decides calls. It uses its own clock.
 ///
@@ -176,6 +176,17 @@ pub trait Store: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns the policy that replaces the policy of a charge in this store, because a [limit
+    /// set](crate::LimitSet) has a limit for its subject. Returns `None` if the store decides by
+    /// the policy of the charge, as it does by default.
+    ///
+    /// A limiter checks the [maximum hold](Policy::max_hold) of this policy before it sends a hold.
+    /// This method must not call a server.
+    fn adjusted_policy(&self, charge: &Charge<'_>) -> Option<Policy> {
+        let _ = charge;
+        None
+    }
+
     /// Checks that the store can keep states of this policy.
     ///
     /// A limiter calls this method when the limiter is built, so the method must not call a server.
@@ -246,6 +257,10 @@ macro_rules! forward {
 
             fn until_turn(&self, charges: Charges<'_>, place: u64) -> Option<Answer<'_, ()>> {
                 (**self).until_turn(charges, place)
+            }
+
+            fn adjusted_policy(&self, charge: &Charge<'_>) -> Option<Policy> {
+                (**self).adjusted_policy(charge)
             }
 
             fn supports(&self, policy: &Policy) -> Result<(), Error> {

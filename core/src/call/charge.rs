@@ -192,23 +192,6 @@ impl<'a> Charge<'a> {
         self.policy.share_of(self.tenant, self.subject)
     }
 
-    /// Returns `true` if the cost exceeds the policy's [maximum hold](Policy::max_hold). Returns
-    /// `false` for a check-only charge, because it holds nothing.
-    #[must_use]
-    pub fn exceeds_max_hold(&self) -> bool {
-        !self.is_check_only && self.policy.max_hold().is_some_and(|max| self.cost > max)
-    }
-
-    /// Lowers the cost to the policy's [maximum hold](Policy::max_hold) if the cost exceeds this
-    /// maximum.
-    #[must_use]
-    pub fn within_max_hold(self) -> Self {
-        match self.policy.max_hold() {
-            Some(max) if !self.is_check_only => self.cost(self.cost.min(max)),
-            _ => self,
-        }
-    }
-
     /// Returns the offset of this subject's windows if the policy is `phased`, in microseconds.
     /// Under a phased policy, each subject has its own offset. The offset is the same on every
     /// machine and in every version, so that all clients of one store agree.

@@ -362,7 +362,8 @@ impl Decision {
         self.policies().get(index)?.as_ref()
     }
 
-    fn policies(&self) -> &[Option<Policy>] {
+    /// Returns the policies that a limit set has applied, or nothing without a limit set.
+    pub(crate) fn policies(&self) -> &[Option<Policy>] {
         self.adjusted().map_or(&[], |(policies, _)| policies)
     }
 

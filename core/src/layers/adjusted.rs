@@ -173,4 +173,10 @@ impl<S: Store> Layer<S> for AdjustedLayer {
             None => inner.decide_many(calls),
         }
     }
+
+    fn adjusted_policy(&self, inner: &S, charge: &Charge<'_>) -> Option<Policy> {
+        let set = &self.limits.versions().current;
+        let found = set.find_for(charge, || Some(self.limits.now()));
+        found.cloned().or_else(|| inner.adjusted_policy(charge))
+    }
 }

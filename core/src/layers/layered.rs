@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Answer, Call, Charges, Decision, Error, Policy, Store, Timestamp};
+use crate::{Answer, Call, Charge, Charges, Decision, Error, Policy, Store, Timestamp};
 
 /// The behavior of a layer around an inner store.
 ///
@@ -107,6 +107,11 @@ pub trait Layer<S: Store>: fmt::Debug + Send + Sync {
         inner.until_turn(charges, place)
     }
 
+    /// Returns the policy that replaces the policy of a charge: see [`Store::adjusted_policy`].
+    fn adjusted_policy(&self, inner: &S, charge: &Charge<'_>) -> Option<Policy> {
+        inner.adjusted_policy(charge)
+    }
+
     /// Checks that the store can keep states of this policy: see [`Store::supports`].
     ///
     /// # Errors
@@ -187,6 +192,10 @@ impl<L: Layer<S>, S: Store> Store for Layered<L, S> {
 
     fn until_turn(&self, charges: Charges<'_>, place: u64) -> Option<Answer<'_, ()>> {
         self.layer.until_turn(&self.inner, charges, place)
+    }
+
+    fn adjusted_policy(&self, charge: &Charge<'_>) -> Option<Policy> {
+        self.layer.adjusted_policy(&self.inner, charge)
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {

@@ -5,6 +5,7 @@
     reason = "a helper of a test that fails panics, as the test does"
 )]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -76,6 +77,50 @@ fn the_most_specific_limit_applies_until_it_ends() {
     assert_eq!(found(), [2, 2, 4, 4, 2]);
     limits.replace(LimitSet::new());
     assert_eq!(found(), [1; 5]);
+}
+
+/// Other layers and pointers are around the store, and must all forward the policy of the set.
+#[tokio::test]
+async fn the_maximum_hold_is_that_of_the_set() {
+    let (_, _, store) = adjusted(
+        "p: fixed-window 1000/1h max-hold 1/4 for subject large\n\
+         p: fixed-window 100/1h max-hold 1/10 for subject small\n\
+         p: fixed-window 100/1h for subject any\n\
+         p: fixed-window 100/1h max-hold 1/10 shadow for subject shadow\n",
+    );
+    let store: Arc<dyn Store> = Arc::new(store);
+    let store = Box::new(store.listed(PolicyLists::new()).timeout(HOUR));
+    let policy = policy("p: fixed-window 100/1h max-hold 1/4");
+    let limiter = Limiter::new(store, [policy]).unwrap();
+    let cases = [
+        ("large", 250, true),
+        ("small", 10, true),
+        ("any", 100, true),
+        ("shadow", 10, false),
+        ("x", 25, true),
+    ];
+    for (subject, max, is_enforced) in cases {
+        let request = |cost| limiter.subject(subject).cost(cost);
+        let refused = request(max + 1).hold("one", HOUR).await.unwrap();
+        let expected = if max == 100 { Outcome::Denied } else { Outcome::TooLarge };
+        let verdict = refused.decision().verdicts()[0];
+        match is_enforced {
+            true => assert_eq!(verdict.outcome(), expected, "{subject}"),
+            false => assert!(refused.ticket().is_some(), "{subject}"),
+        }
+        // The refusal has the limit of the set.
+        let peek = request(0).peek().await.unwrap();
+        let limits = [refused.decision(), &peek].map(|decision| {
+            let verdict = limiter.verdicts(decision).next().unwrap();
+            (verdict.limit(), verdict.policy().to_string())
+        });
+        assert_eq!(limits[0], limits[1], "{subject}");
+        assert!(request(max).hold("two", HOUR).await.unwrap().ticket().is_some(), "{subject}");
+        limiter.subject(subject).reset().await.unwrap();
+        let up_to = request(2_000).hold_up_to(1, "three", HOUR).await.unwrap();
+        let ticket = up_to.into_ticket().unwrap();
+        assert_eq!(ticket.held().collect::<Vec<_>>(), [("p", max)], "{subject}");
+    }
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn a_hold_that_is_too_large_warns_like_a_peek() {
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
     let charge = [Charge::new(&policy, "alice").cost(5)];
     let hold = Call::new(Operation::Hold, &charge);
-    assert!(hold.exceeds_max_hold());
+    assert!(hold.exceeds_max_hold(&store));
     for expected in [false, true] {
         let peek = now(&store, Call::new(Operation::Peek, &charge));
         assert_eq!(hold.max_hold_refusal(&peek).verdicts()[0].warns(), expected);

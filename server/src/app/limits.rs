@@ -1,7 +1,7 @@
 //! The sources of the limits and of the lists, and the tasks that load them again when they change.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::gauge;
@@ -137,11 +137,12 @@ impl LimitSource {
         self,
         limits: CurrentLimits,
         store: Arc<dyn Store>,
+        service: Arc<Service>,
         activity: Option<Arc<Activity>>,
     ) {
         match self {
             Self::Store(book) => {
-                let reporter = Reporter { activity, ..Reporter::default() };
+                let reporter = Reporter { service, activity, is_read: Arc::default() };
                 let is_read = Arc::clone(&reporter.is_read);
                 let report = move |event: &LimitsEvent| reporter.report(event);
                 tokio::spawn(async move { book.follow(limits, store, report).await });
@@ -167,11 +168,11 @@ const KEPT_IN_STORE: &str = "store";
 /// The maximum time that a starting server waits for the limit set in the store.
 const FIRST_READ: Duration = Duration::from_secs(2);
 
-/// Logs the events of a limit set in the store, sets its metrics, and shows it on the page.
-#[derive(Default)]
+/// Logs the events of a limit set in the store, sets its metrics, and shows it on the page and in
+/// health checks.
 struct Reporter {
-    /// The last failure that was logged, until the set is read again.
-    failure: Mutex<Option<String>>,
+    /// Contains the last failure that was logged, until the set is read again.
+    service: Arc<Service>,
     /// Is notified after the first attempt to read the set.
     is_read: Arc<Notify>,
     activity: Option<Arc<Activity>>,
@@ -179,13 +180,13 @@ struct Reporter {
 
 impl Reporter {
     fn report(&self, event: &LimitsEvent) {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let failure = self.service.old_limits();
         let unread = gauge!("tidegate_server_limit_set_unread_seconds");
         match event {
             LimitsEvent::InForce { version, .. } => {
                 unread.set(0.0);
                 gauge!("tidegate_server_limit_set_version").set(*version as f64);
-                *failure = None;
+                self.service.set_old_limits(None);
                 tracing::info!("{event}");
             }
             LimitsEvent::Failed { since, .. } => {
@@ -193,12 +194,13 @@ impl Reporter {
                 let text = event.to_string();
                 if failure.as_ref() != Some(&text) {
                     tracing::error!("{text}");
-                    *failure = Some(text);
+                    self.service.set_old_limits(Some(text));
                 }
             }
             _ => {
                 unread.set(0.0);
-                if failure.take().is_some() {
+                if failure.is_some() {
+                    self.service.set_old_limits(None);
                     tracing::info!("the limit set can be read again, and has not changed");
                 }
             }

@@ -142,7 +142,8 @@ impl<'s> App<'s> {
             lists.follow();
         }
         if let Some(source) = self.limit_source {
-            source.follow(self.current_limits, Arc::clone(&store), activity.clone()).await;
+            let (limits, store) = (self.current_limits, Arc::clone(&store));
+            source.follow(limits, store, Arc::clone(&service), activity.clone()).await;
         }
         let followed = Arc::clone(&service);
         // This task runs until the program ends.

@@ -114,6 +114,7 @@ impl Calls {
     }
 
     async fn answer(&self, request: &CallRequest) -> Result<Decision, Error> {
+        let request = request.bounded_by(&*self.store);
         request.check()?;
         let charges = request.charges();
         let decision = self.store.decide(request.call(&charges)).await?;
@@ -143,6 +144,13 @@ impl Calls {
             return vec![self.decide(request).await];
         }
         let start = self.start();
+        let (bounded, bounded_requests): (Vec<_>, Vec<_>);
+        let mut requests = requests;
+        if requests.iter().any(|request| request.is_hold()) {
+            bounded = requests.iter().map(|request| request.bounded_by(&*self.store)).collect();
+            bounded_requests = bounded.iter().map(|request| &**request).collect();
+            requests = &bounded_requests;
+        }
         let checked: Vec<Result<SmallVec<[Charge<'_>; 1]>, Error>> =
             requests.iter().map(|request| request.check().map(|()| request.charges())).collect();
         let calls: Vec<Call<'_>> = requests

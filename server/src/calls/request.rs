@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::observe::activity::Subject;
@@ -5,7 +6,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use tidegate_core::no_semver::check_ban;
 use tidegate_core::{
-    Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Ticket, Verdict,
+    Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Store, Ticket,
+    Verdict,
 };
 
 /// A charge of a [`CallRequest`].
@@ -48,8 +50,8 @@ pub struct CallRequest {
     operation: Operation,
     charges: SmallVec<[ChargeRequest; 1]>,
     id: Option<(Bytes, Duration)>,
-    /// Whether the call is a hold that exceeds the maximum hold of a policy. In this case, the
-    /// store receives a peek instead of the hold.
+    /// Whether the call is a hold that exceeds the maximum hold of a policy: see
+    /// [`Self::bounded_by`]. In this case, the store receives a peek instead of the hold.
     is_too_large: bool,
     is_bound: bool,
     /// The reason of a ban.
@@ -60,18 +62,29 @@ impl CallRequest {
     /// Creates a call without an id.
     #[must_use]
     pub fn new(operation: Operation, charges: impl IntoIterator<Item = ChargeRequest>) -> Self {
-        let mut charges: SmallVec<[ChargeRequest; 1]> = charges.into_iter().collect();
-        if matches!(operation, Operation::HoldUpTo { .. }) {
-            for charge in &mut charges {
-                charge.cost = charge.as_charge().within_max_hold().cost;
+        let charges = charges.into_iter().collect();
+        Self { operation, charges, id: None, is_too_large: false, is_bound: false, reason: None }
+    }
+
+    pub(super) fn is_hold(&self) -> bool {
+        matches!(self.operation, Operation::Hold | Operation::HoldUpTo { .. })
+    }
+
+    /// Checks the maximum holds of the policies by which the store decides the call, and lowers the
+    /// costs of a hold up to its costs to them.
+    pub(super) fn bounded_by(&self, store: &dyn Store) -> Cow<'_, Self> {
+        if !self.is_hold() {
+            return Cow::Borrowed(self);
+        }
+        let mut request = self.clone();
+        if self.operation != Operation::Hold {
+            for charge in &mut request.charges {
+                charge.cost = charge.as_charge().within_max_hold(store).cost;
             }
         }
-        let is_too_large = {
-            let charges: SmallVec<[Charge<'_>; 1]> =
-                charges.iter().map(ChargeRequest::as_charge).collect();
-            Call::new(operation, &charges).exceeds_max_hold()
-        };
-        Self { operation, charges, id: None, is_too_large, is_bound: false, reason: None }
+        request.is_too_large =
+            self.with_operation(self.operation, &self.charges()).exceeds_max_hold(store);
+        Cow::Owned(request)
     }
 
     /// Sets the id of the call. The store executes a call with this id once: see [`CallId`].

@@ -2,8 +2,8 @@
 //! failures of the store.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
@@ -33,6 +33,7 @@ pub struct Service {
     leases_all: bool,
     activity: Option<Arc<Activity>>,
     is_draining: AtomicBool,
+    old_limits: Mutex<Option<String>>,
     unreadable: unreadable::Log,
     unreadable_json: unreadable::Log,
 }
@@ -81,6 +82,7 @@ impl Service {
             leases_all: false,
             activity: None,
             is_draining: AtomicBool::new(false),
+            old_limits: Mutex::default(),
             unreadable: unreadable::Log::default(),
             unreadable_json: unreadable::Log::default(),
         }
@@ -186,6 +188,19 @@ impl Service {
     /// when it shuts down. The service still decides requests.
     pub fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Sets the reason why the limit set in force is possibly not the newest, or `None` if it is
+    /// the newest.
+    pub fn set_old_limits(&self, why: Option<String>) {
+        *self.old_limits.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    /// Returns the reason why the limit set in force is possibly not the newest. The service stays
+    /// [ready](Self::ready), because it decides by the last valid version.
+    #[must_use]
+    pub fn old_limits(&self) -> Option<String> {
+        self.old_limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Checks that limits are in force, that the stores can decide, and that the server is not

@@ -142,6 +142,38 @@ async fn limit(address: SocketAddr, subject: &str) -> u64 {
 }
 
 #[tokio::test]
+async fn the_maximum_hold_is_that_of_the_set() {
+    let directory = tempfile::tempdir().unwrap();
+    let (limits, set) = (directory.path().join("limits"), directory.path().join("limits.txt"));
+    fs::create_dir(&limits).unwrap();
+    fs::write(&set, "t: fixed-window 1000/365d max-hold 1/2 for subject alice\n").unwrap();
+    let mut program = program();
+    let text = format!(
+        "[limits]\ndirectory = {limits:?}\nlimit_set = {set:?}\n[http]\nwithout_password = true\n"
+    );
+    settings(&mut program, &text);
+    let (_child, address) = serving(program).await;
+    let hold = async |subject: &str, cost: u64, more: &str| {
+        let policy = "t: fixed-window 100/365d max-hold 1/2";
+        let id = format!("{subject} {cost}");
+        let body = format!(
+            r#"{{"policy":"{policy}","subject":"{subject}","cost":{cost},"id":"{id}","ttl_ms":60000{more}}}"#
+        );
+        let fields = "Content-Type: application/json\r\n";
+        Client::connect(address).await.call("POST", "/v1/hold", fields, &body).await.body
+    };
+    for (subject, max) in [("alice", 500), ("bob", 50)] {
+        let refused = hold(subject, max + 1, "").await;
+        let limit = format!(r#""outcome":"too-large","limit":{}"#, 2 * max);
+        assert!(refused.contains(&limit), "{refused}");
+        let up_to = hold(subject, 9_000, r#","min":1"#).await;
+        assert!(up_to.contains(&format!(r#""amount":{max}"#)), "{up_to}");
+        let held = hold(subject, max, "").await;
+        assert!(held.contains(r#""outcome":"allowed""#), "{held}");
+    }
+}
+
+#[tokio::test]
 async fn the_program_reads_the_set_again_and_keeps_the_last_valid_version() {
     let directory = tempfile::tempdir().unwrap();
     let limits = directory.path().join("limits");
@@ -278,12 +310,39 @@ async fn servers_follow_the_set_in_the_store_that_the_commands_change() {
         "{history}"
     );
 
-    // While the store is away, the last version stays in force.
+    // While the set is not valid, the last version stays in force, and a health check says so.
     eventually(Duration::from_secs(20), "version 4", async || {
-        (limit(first, "alice").await == 5).then_some(())
+        let metrics = call(first, "GET", "/metrics", "").await.1;
+        metrics.contains("tidegate_server_limit_set_version 4").then_some(())
     })
     .await
     .unwrap();
+    let health = async |expected: &str| {
+        eventually(Duration::from_secs(20), expected, async || {
+            let (status, text) = call(first, "GET", "/healthcheck", "").await;
+            assert_eq!(status, 200, "{text}");
+            text.starts_with(expected).then_some(text)
+        })
+        .await
+        .unwrap()
+    };
+    assert_eq!(health("OK").await, "OK");
+    let keys = redis.command(&["KEYS", "*%limits:{limits}"]).await.unwrap();
+    let key = keys.list()[0].text();
+    let version = redis.command(&["HGET", &key, "%version"]).await.unwrap().text();
+    redis.command(&["HSET", &key, "%version", "broken"]).await.unwrap();
+    let text = health("OK\nversion 4 of the limit set stays in force: ").await;
+    assert!(text.contains("`broken`"), "{text}");
+    assert_eq!(limit(first, "alice").await, 5);
+    redis.command(&["HSET", &key, "%version", &version]).await.unwrap();
+    eventually(Duration::from_secs(20), "the newest version", async || {
+        let text = call(first, "GET", "/healthcheck", "").await.1;
+        (text == "OK").then_some(())
+    })
+    .await
+    .unwrap();
+
+    // The same applies while the store is away.
     redis.stop().await.unwrap();
     eventually(Duration::from_secs(20), "the metric", async || {
         let metrics = call(first, "GET", "/metrics", "").await.1;

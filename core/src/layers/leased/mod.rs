@@ -46,7 +46,9 @@ use self::keeper::Keeper;
 use self::key::is_plain_acquire;
 use self::pass::{pass, pass_many};
 use self::table::StoreCall;
-use crate::{Answer, Call, Charges, Clock, Decision, Error, Policy, Store, SystemClock, Timestamp};
+use crate::{
+    Answer, Call, Charge, Charges, Clock, Decision, Error, Policy, Store, SystemClock, Timestamp,
+};
 
 /// A store that admits calls in memory, from chunks that its inner store has granted: see
 /// [`Lease`].
@@ -159,6 +161,10 @@ impl<S: Store + 'static, C: Clock + 'static> Store for LeasedStore<S, C> {
 
     fn until_turn(&self, charges: Charges<'_>, place: u64) -> Option<Answer<'_, ()>> {
         self.inner().until_turn(charges, place)
+    }
+
+    fn adjusted_policy(&self, charge: &Charge<'_>) -> Option<Policy> {
+        self.inner().adjusted_policy(charge)
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {

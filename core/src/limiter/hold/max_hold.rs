@@ -2,10 +2,31 @@
 
 use crate::call::{Call, Charge, Operation};
 use crate::decision::{Decision, Verdict};
+use crate::policy::Policy;
+use crate::store::Store;
+
+impl Charge<'_> {
+    /// Returns `true` if the cost exceeds the maximum hold of a policy. Returns `false` for a
+    /// check-only charge, because it holds nothing.
+    fn exceeds_max_hold_of(&self, policy: &Policy) -> bool {
+        !self.is_check_only && policy.max_hold().is_some_and(|max| self.cost > max)
+    }
+
+    /// Lowers the cost to the [maximum hold](crate::Policy::max_hold) of the policy by which the
+    /// store decides the charge, if the cost exceeds this maximum.
+    #[must_use]
+    pub fn within_max_hold(self, store: &(impl Store + ?Sized)) -> Self {
+        let adjusted = store.adjusted_policy(&self);
+        match adjusted.as_ref().unwrap_or(self.policy).max_hold() {
+            Some(max) if !self.is_check_only => self.cost(self.cost.min(max)),
+            _ => self,
+        }
+    }
+}
 
 impl Call<'_> {
     /// Returns `true` if this call is a [hold](Operation::Hold) with a cost above the [maximum
-    /// hold](crate::Policy::max_hold) of an enforced policy.
+    /// hold](crate::Policy::max_hold) of an enforced policy, by which the store decides a charge.
     ///
     /// A store does not check the maximum hold. If a call exceeds the maximum, a
     /// [`Limiter`](crate::Limiter) sends a peek of the same charges instead of the hold, and
@@ -13,8 +34,12 @@ impl Call<'_> {
     /// maximum, because the limiter lowers its costs [to the maximum](Charge::within_max_hold)
     /// before it sends the call.
     #[must_use]
-    pub fn exceeds_max_hold(&self) -> bool {
-        let denies = |charge: Charge<'_>| charge.exceeds_max_hold() && !charge.policy.is_shadow();
+    pub fn exceeds_max_hold(&self, store: &(impl Store + ?Sized)) -> bool {
+        let denies = |charge: Charge<'_>| {
+            let adjusted = store.adjusted_policy(&charge);
+            let policy = adjusted.as_ref().unwrap_or(charge.policy);
+            !policy.is_shadow() && charge.exceeds_max_hold_of(policy)
+        };
         self.operation == Operation::Hold && self.charges.iter().any(denies)
     }
 
@@ -32,7 +57,7 @@ impl Call<'_> {
     /// let charges = [Charge::new(&policy, "alice").cost(300)];
     /// let hold = Call::new(Operation::Hold, &charges)
     ///     .with_id(CallId::new("job 7", Duration::from_secs(60)));
-    /// assert!(hold.exceeds_max_hold());
+    /// assert!(hold.exceeds_max_hold(&store));
     /// let peek = store.decide_now(&Call::new(Operation::Peek, &charges))?;
     /// let decision = hold.max_hold_refusal(&peek);
     /// assert_eq!(decision.verdicts()[0].outcome(), Outcome::TooLarge);
@@ -40,13 +65,18 @@ impl Call<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn max_hold_refusal(&self, peek: &Decision) -> Decision {
-        let verdict = |(charge, verdict): (Charge<'_>, &Verdict)| {
-            if charge.exceeds_max_hold() { verdict.too_large() } else { *verdict }
+        let verdict = |(index, (charge, verdict)): (usize, (Charge<'_>, &Verdict))| {
+            let policy = peek.adjusted_policy(index).unwrap_or(charge.policy);
+            if charge.exceeds_max_hold_of(policy) { verdict.too_large() } else { *verdict }
         };
-        let decision = Decision::new(self.charges.iter().zip(peek.verdicts()).map(verdict));
-        match peek.degraded() {
-            Some(degraded) => decision.degraded_by(degraded.clone()),
-            None => decision,
+        let verdicts = self.charges.iter().zip(peek.verdicts()).enumerate().map(verdict);
+        let mut decision = Decision::new(verdicts);
+        if let Some(degraded) = peek.degraded() {
+            decision = decision.degraded_by(degraded.clone());
+        }
+        match peek.policies() {
+            [] => decision,
+            policies => decision.adjusted_by(policies.iter().cloned()),
         }
     }
 }

@@ -130,7 +130,7 @@ async_operations! {
         max_wait: Duration
     ) -> Hold {
         let (charges, id) = (request.charges()?, CallId::new(id, ttl));
-        if Call::with_charges(Operation::Hold, charges).exceeds_max_hold() {
+        if Call::with_charges(Operation::Hold, charges).exceeds_max_hold(request.limiter.store()) {
             return hold(request.limiter, charges, Operation::Hold, id).await;
         }
         in_turn::hold(request.limiter, charges, id, max_wait).await
@@ -146,14 +146,15 @@ pub(super) async fn hold<S: Store>(
     let bounded: SmallVec<[Charge<'_>; 4]>;
     let charges = match operation.min_amount() {
         Some(_) => {
-            bounded = charges.iter().map(Charge::within_max_hold).collect();
+            let store = limiter.store();
+            bounded = charges.iter().map(|charge| charge.within_max_hold(store)).collect();
             Charges::from(&bounded[..])
         }
         None => charges,
     };
     let call = Call::with_charges(operation, charges).with_id(id);
     let sent_at = Sent::now();
-    let decision = if call.exceeds_max_hold() {
+    let decision = if call.exceeds_max_hold(limiter.store()) {
         // The limiter checks the call itself, because the store receives a peek instead of this
         // call.
         call.check()?;

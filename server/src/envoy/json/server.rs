@@ -21,7 +21,7 @@ use crate::observe::prometheus;
 /// | route | answer |
 /// |---|---|
 /// | `POST /json` | the response in proto3 JSON: 200 if the request is admitted, 429 if it is refused, 400 with a reason if it was not decided |
-/// | `GET /healthcheck` | 200 `OK` if limits are in force and the store answers; otherwise, and during shutdown, 500 with the reason |
+/// | `GET /healthcheck` | 200 `OK` if limits are in force and the store answers, with a further line if the limit set is possibly not the newest; otherwise, and during shutdown, 500 with the reason |
 /// | `GET /config` | the limits in force, each with its file, line and column |
 /// | `GET /metrics` | the metrics in the text format of Prometheus |
 pub fn routes(service: Arc<Service>, metrics: Option<PrometheusHandle>) -> Router {
@@ -71,7 +71,10 @@ fn refused(why: &str) -> Response {
 
 async fn health(State(service): State<Arc<Service>>) -> Response {
     match service.ready().await {
-        Ok(()) => "OK".into_response(),
+        Ok(()) => match service.old_limits() {
+            Some(why) => format!("OK\n{why}\n").into_response(),
+            None => "OK".into_response(),
+        },
         Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")).into_response(),
     }
 }
