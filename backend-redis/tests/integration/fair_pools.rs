@@ -95,17 +95,19 @@ async fn a_settlement_after_a_refund_refunds_the_rest() {
 
 #[tokio::test]
 async fn a_charge_beyond_the_limit_does_not_change_the_pool() {
-    let (pair, policy) = (Pair::new().await, policy("p: fair-pool 10/1h"));
-    let beyond = policy.beyond_limit();
-    let names = ["a", "b", "c"];
-    for step in 0_u64..6 {
-        for (index, name) in (0..).zip(names) {
-            let policy = if step % 2 == index % 2 { &beyond } else { &policy };
-            let charge = [Charge::new(policy, name).cost(3 + index)];
-            let _ = pair.decide(Call::acquire(&charge)).await;
-            let _ = pair.decide(Call::new(Operation::Charge, &charge)).await;
-            pair.decide_many(&[Call::acquire(&charge), Call::new(Operation::Peek, &charge)]).await;
+    for text in ["p: fair-pool 10/1h", "p: fair-pool 10/20d weight 3"] {
+        let (pair, policy) = (Pair::new().await, policy(text));
+        let beyond = policy.beyond_limit();
+        for step in 0_u64..6 {
+            for (index, name) in (0..).zip(["a", "b", "c"]) {
+                let policy = if step % 2 == index % 2 { &beyond } else { &policy };
+                let charge = [Charge::new(policy, name).cost(3 + index)];
+                let _ = pair.decide(Call::acquire(&charge)).await;
+                let _ = pair.decide(Call::new(Operation::Charge, &charge)).await;
+                let peek = Call::new(Operation::Peek, &charge);
+                pair.decide_many(&[Call::acquire(&charge), peek]).await;
+            }
+            pair.clock.advance(policy.window());
         }
-        pair.clock.advance(HOUR);
     }
 }
