@@ -78,6 +78,29 @@ async fn in_a_full_pool_all_further_subjects_are_one_member() {
     assert_eq!(pair.members(&policy).await, 10);
 }
 
+/// The pool has fewer units than members, so each member is charged at most 1.
+#[tokio::test]
+async fn the_last_own_member_is_charged_apart_from_all_further_subjects() {
+    let (pair, policy) = (Pair::new().await, policy("p: fair-pool 500/1h"));
+    let subjects: Vec<String> = (0..1_001).map(|number| format!("subject {number}")).collect();
+    let charges: Vec<_> = subjects.iter().map(|subject| [Charge::new(&policy, subject)]).collect();
+    let calls: Vec<_> = charges.iter().map(|charges| Call::acquire(charges)).collect();
+    for is_batch in [false, true] {
+        pair.decide_many(&calls[..500]).await;
+        pair.decide_many(&calls[500..998]).await;
+        pair.clock.advance(HOUR);
+        // The first call in a window reads all members.
+        if is_batch {
+            pair.decide_many(&calls[998..]).await;
+        } else {
+            for (call, is_allowed) in calls[998..].iter().zip([true, true, false]) {
+                assert_eq!(pair.decide(*call).await.is_allowed(), is_allowed, "{call:?}");
+            }
+        }
+        pair.clock.advance(HOUR);
+    }
+}
+
 #[tokio::test]
 async fn a_settlement_after_a_refund_refunds_the_rest() {
     for text in ["p: fair-pool 100/1h", "p: fair-pool 100/1h weight 2"] {
@@ -95,15 +118,21 @@ async fn a_settlement_after_a_refund_refunds_the_rest() {
 
 #[tokio::test]
 async fn a_charge_beyond_the_limit_does_not_change_the_pool() {
-    for text in ["p: fair-pool 10/1h", "p: fair-pool 10/20d weight 3"] {
+    for text in ["p: fair-pool 10/1h", "p: fair-pool 11/20d weight 3"] {
         let (pair, policy) = (Pair::new().await, policy(text));
         let beyond = policy.beyond_limit();
         for step in 0_u64..6 {
             for (index, name) in (0..).zip(["a", "b", "c"]) {
                 let policy = if step % 2 == index % 2 { &beyond } else { &policy };
                 let charge = [Charge::new(policy, name).cost(3 + index)];
-                let _ = pair.decide(Call::acquire(&charge)).await;
-                let _ = pair.decide(Call::new(Operation::Charge, &charge)).await;
+                let one = [Charge::new(policy, name)];
+                for _ in 0..6 {
+                    let _ = pair.decide(Call::acquire(&one)).await;
+                }
+                // In the other windows, the members divide the pool by their weights.
+                if step % 3 == 1 {
+                    let _ = pair.decide(Call::new(Operation::Charge, &charge)).await;
+                }
                 let peek = Call::new(Operation::Peek, &charge);
                 pair.decide_many(&[Call::acquire(&charge), peek]).await;
             }

@@ -49,7 +49,7 @@ fn the_suggested_buckets_rise_and_the_number_of_series_is_as_the_page_says() {
     assert!(names::SECONDS_BUCKETS.is_sorted());
     // A histogram has a series for each suggested bucket, for the bucket `+Inf`, for the sum, and
     // for the count.
-    let rows = format!("{} series for each of the 18 values", names::SECONDS_BUCKETS.len() + 3);
+    let rows = format!("{} series for each of the 19 values", names::SECONDS_BUCKETS.len() + 3);
     assert!(tidegate_ops::METRICS.contains(&rows), "the page does not contain {rows:?}");
 }
 
