@@ -11,9 +11,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::layers::AdjustedStore;
 use tidegate_core::{
-    Call, CallId, Charge, Clock, CurrentLimits, Decision, DenyCache, Error, ErrorKind, LimitSet,
-    Limiter, Lists, ManualClock, Operation, Outcome, OverrideFor, Policy, PolicyLists, Store,
-    StoreExt, Timestamp, Verdict, Warnings,
+    Call, CallId, Charge, Clock, CurrentLimits, Decision, DenyCache, Error, ErrorKind, Lease,
+    LimitSet, Limiter, Lists, ManualClock, Operation, Outcome, OverrideFor, Policy, PolicyLists,
+    Store, StoreExt, Timestamp, Verdict, Warnings,
 };
 use tidegate_memory::MemoryStore;
 
@@ -89,7 +89,8 @@ async fn the_maximum_hold_is_that_of_the_set() {
          p: fixed-window 100/1h max-hold 1/10 shadow for subject shadow\n",
     );
     let store: Arc<dyn Store> = Arc::new(store);
-    let store = Box::new(store.listed(PolicyLists::new()).timeout(HOUR));
+    let store = store.listed(PolicyLists::new()).leased(Lease::new());
+    let store = Box::new(store.adjusted(CurrentLimits::default()).timeout(HOUR));
     let policy = policy("p: fixed-window 100/1h max-hold 1/4");
     let limiter = Limiter::new(store, [policy]).unwrap();
     let cases = [

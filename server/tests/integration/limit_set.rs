@@ -8,12 +8,13 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_core::{CurrentLimits, Timestamp};
 use tidegate_server::envoy::decide::Behaviour;
 use tidegate_test_servers::{Redis, eventually};
+use tokio::process::Child;
 
 use crate::http::client::Client;
 use crate::json::call;
@@ -141,18 +142,26 @@ async fn limit(address: SocketAddr, subject: &str) -> u64 {
     limit.unwrap_or_else(|| panic!("{answer}")).0.parse().unwrap()
 }
 
-#[tokio::test]
-async fn the_maximum_hold_is_that_of_the_set() {
-    let directory = tempfile::tempdir().unwrap();
-    let (limits, set) = (directory.path().join("limits"), directory.path().join("limits.txt"));
+/// Starts a server with a limit set in a file. Returns the process, the address of its HTTP
+/// listener, and the path of the file.
+async fn serving_set(directory: &Path, text: &str) -> (Child, SocketAddr, PathBuf) {
+    let (limits, set) = (directory.join("limits"), directory.join("limits.txt"));
     fs::create_dir(&limits).unwrap();
-    fs::write(&set, "t: fixed-window 1000/365d max-hold 1/2 for subject alice\n").unwrap();
+    fs::write(&set, text).unwrap();
     let mut program = program();
     let text = format!(
         "[limits]\ndirectory = {limits:?}\nlimit_set = {set:?}\n[http]\nwithout_password = true\n"
     );
     settings(&mut program, &text);
-    let (_child, address) = serving(program).await;
+    let (child, address) = serving(program).await;
+    (child, address, set)
+}
+
+#[tokio::test]
+async fn the_maximum_hold_is_that_of_the_set() {
+    let directory = tempfile::tempdir().unwrap();
+    let set = "t: fixed-window 1000/365d max-hold 1/2 for subject alice\n";
+    let (_child, address, _) = serving_set(directory.path(), set).await;
     let hold = async |subject: &str, cost: u64, more: &str| {
         let policy = "t: fixed-window 100/365d max-hold 1/2";
         let id = format!("{subject} {cost}");
@@ -176,16 +185,8 @@ async fn the_maximum_hold_is_that_of_the_set() {
 #[tokio::test]
 async fn the_program_reads_the_set_again_and_keeps_the_last_valid_version() {
     let directory = tempfile::tempdir().unwrap();
-    let limits = directory.path().join("limits");
-    fs::create_dir(&limits).unwrap();
-    let set = directory.path().join("limits.txt");
-    fs::write(&set, "plan: fixed-window 3/365d for subject alice\n").unwrap();
-    let mut program = program();
-    let text = format!(
-        "[limits]\ndirectory = {limits:?}\nlimit_set = {set:?}\n[http]\nwithout_password = true\n"
-    );
-    settings(&mut program, &text);
-    let (_child, address) = serving(program).await;
+    let set = "plan: fixed-window 3/365d for subject alice\n";
+    let (_child, address, set) = serving_set(directory.path(), set).await;
     assert_eq!(limit(address, "alice").await, 3);
     assert_eq!(limit(address, "bob").await, 1);
     // A file that is not valid changes nothing.
