@@ -133,7 +133,7 @@ pub use layers::fallback::OnFailure;
 #[cfg(feature = "tokio")]
 pub use layers::leased::Lease;
 pub use layers::warned::{Warning, Warnings};
-pub use limit_set::{CurrentLimits, LimitSet, LimitSetError, OverrideFor};
+pub use limit_set::{CurrentLimits, LimitSet, LimitSetError, OverrideFor, OverrideSource};
 #[cfg(feature = "tokio")]
 pub use limiter::attempt::Attempt;
 pub use limiter::ban::MAX_BAN_REASON;

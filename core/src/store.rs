@@ -181,10 +181,9 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// the policy of the charge, as it does by default.
     ///
     /// A limiter checks the [maximum hold](Policy::max_hold) of this policy before it sends a hold.
-    /// This method must not call a server.
-    fn adjusted_policy(&self, charge: &Charge<'_>) -> Option<Policy> {
+    fn adjusted_policy<'a>(&'a self, charge: Charge<'a>) -> Answer<'a, Option<Policy>> {
         let _ = charge;
-        None
+        Answer::ready(None)
     }
 
     /// Checks that the store can keep states of this policy.
@@ -259,7 +258,7 @@ macro_rules! forward {
                 (**self).until_turn(charges, place)
             }
 
-            fn adjusted_policy(&self, charge: &Charge<'_>) -> Option<Policy> {
+            fn adjusted_policy<'a>(&'a self, charge: Charge<'a>) -> Answer<'a, Option<Policy>> {
                 (**self).adjusted_policy(charge)
             }
 

@@ -1,12 +1,13 @@
 //! Follows a kept limit set.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tidegate_core::{CurrentLimits, Store};
+use tidegate_core::{Answer, CurrentLimits, Error, ErrorKind, LimitSet, OverrideSource, Store};
 use tokio::time::{Instant, sleep};
 
-use super::{KeptLimits, LimitBook, LimitBookError, Version};
+use super::{KeptLimits, LimitBook, LimitBookError, Version, corrupt};
 
 /// The interval between two reads of the version.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -81,6 +82,10 @@ impl LimitBook {
     /// If the server fails, or if a version is not valid for `store`, the last valid version stays
     /// in force, and its overrides still end. The same applies if the server has lost the set.
     ///
+    /// If the set has [many overrides](Self#many-overrides) and one of them cannot be read when a
+    /// call needs it, the call is decided without this override, and the next report is a failure.
+    /// Only the overrides in memory are checked for `store`.
+    ///
     /// This function never returns; drop the future to stop it.
     pub async fn follow(
         &self,
@@ -89,9 +94,11 @@ impl LimitBook {
         report: impl Fn(&LimitsEvent),
     ) {
         let (mut kept, mut last_read) = (KeptLimits::default(), Instant::now());
-        let mut in_force = kept.version();
+        kept.set = kept.set.with_max_loaded(self.max_loaded);
+        let (mut in_force, failures) = (kept.version(), Failures::default());
         loop {
-            let event = match self.step(&mut kept, &mut in_force, &limits, &store).await {
+            let step = self.step(&mut kept, &mut in_force, &limits, &store, &failures);
+            let event = match step.await {
                 Ok(event) => {
                     last_read = Instant::now();
                     event
@@ -112,18 +119,90 @@ impl LimitBook {
         in_force: &mut Version,
         limits: &CurrentLimits,
         store: &impl Store,
+        failures: &Failures,
     ) -> Result<LimitsEvent, LimitBookError> {
         let mut next = kept.clone();
-        self.read_again(&mut next).await?;
+        let is_in_force = *in_force == kept.version() && in_force.0 > 0;
+        if is_in_force {
+            // The set in force also has the overrides that calls have loaded.
+            next.set = LimitSet::clone(&limits.set());
+        }
+        let before = self.read_again(&mut next).await?;
         limits.synchronize(next.time);
         *kept = next;
         if kept.version() == *in_force {
-            return Ok(LimitsEvent::Unchanged { version: kept.version });
+            return match failures.take() {
+                None => Ok(LimitsEvent::Unchanged { version: kept.version }),
+                Some(error) => Err(error),
+            };
         }
         kept.set.check(store)?;
-        limits.replace(kept.set.clone());
-        *in_force = kept.version();
+        if is_in_force {
+            limits.add_loaded(&before);
+        }
+        let (book, version) = (self.clone(), kept.version());
+        let source = Source { book, version, failures: failures.clone() };
+        limits.replace_partly(kept.set.clone(), Arc::new(source));
+        *in_force = version;
         let (policies, overrides) = (kept.set.policies().count(), kept.set.overrides());
         Ok(LimitsEvent::InForce { version: kept.version, policies, overrides })
+    }
+}
+
+/// The last failure to read an override for a call, which was not reported yet.
+#[derive(Debug, Clone, Default)]
+struct Failures(Arc<Mutex<Option<LimitBookError>>>);
+
+impl Failures {
+    fn add(&self, error: LimitBookError) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    fn take(&self) -> Option<LimitBookError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The overrides of a version that are not in memory.
+#[derive(Debug)]
+struct Source {
+    book: LimitBook,
+    version: Version,
+    failures: Failures,
+}
+
+impl OverrideSource for Source {
+    fn read<'a>(&'a self, keys: &'a [String]) -> Answer<'a, Result<Vec<String>, Error>> {
+        Answer::later(async move {
+            let lines = self.book.lines_of(self.version, keys).await.map_err(|error| {
+                self.failures.add(error.clone());
+                match error {
+                    LimitBookError::Store(error) => error,
+                    error => Error::new(ErrorKind::Protocol, error.to_string()),
+                }
+            })?;
+            let valid = |(key, line): (&String, Option<String>)| {
+                valid(key, line).map_err(|error| self.failures.add(error)).ok()
+            };
+            Ok(keys.iter().zip(lines).filter_map(valid).collect())
+        })
+    }
+}
+
+/// Checks that the limit with this key exists and is valid.
+fn valid(key: &str, line: Option<String>) -> Result<String, LimitBookError> {
+    let Some(line) = line else {
+        let key = key.escape_debug().take(100).collect::<String>();
+        return Err(LimitBookError::Corrupt(format!("the server has lost the limit `{key}`")));
+    };
+    match LimitSet::key_of(&line) {
+        Ok(found) if found == key => Ok(line),
+        Ok(_) => {
+            let key = key.escape_debug().take(100).collect::<String>();
+            Err(LimitBookError::Corrupt(format!(
+                "the limit `{key}` on the server has other subjects"
+            )))
+        }
+        Err(error) => Err(corrupt(key, &error)),
     }
 }

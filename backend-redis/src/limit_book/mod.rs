@@ -4,7 +4,9 @@ mod change;
 mod follow;
 mod run;
 
+use std::collections::HashSet;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use redis::{FromRedisValue, Pipeline, Value, from_redis_value};
@@ -78,17 +80,26 @@ return version";
 /// [`follow`](Self::follow) reads the version every half second, and then only the changes since
 /// the last version. So all processes have the new version after about half a second.
 ///
+/// # Many overrides
+///
+/// A process that follows the set has at most [100,000 overrides](Self::MAX_LOADED) of each policy
+/// in memory, and a hash of each other override (about 20 bytes). The first call of a process that
+/// needs another override reads it with one command before the decision. The override then stays
+/// in memory, and others leave it.
+///
 /// # Keys
 ///
 /// The hash `prefix:%limits:{limits}` contains the version and one field for each limit. The list
 /// `prefix:%limit-changes:{limits}` contains the [last changes](Self::MAX_HISTORY). Both never
 /// expire. The user needs the commands HGET, HSCAN, HSET, HDEL, LRANGE, RPUSH, LTRIM, TIME and EVAL
-/// for these keys. A program that only follows the set needs HGET, HSCAN, LRANGE and TIME.
+/// for these keys. A program that only follows the set needs HGET, HMGET, HSCAN, LRANGE and TIME.
 #[derive(Clone)]
 pub struct LimitBook {
     server: Arc<dyn Run>,
     limits: Vec<u8>,
     changes: Vec<u8>,
+    /// The maximum number of overrides of each policy in the memory of a follower.
+    max_loaded: NonZeroUsize,
 }
 
 /// A version of the limit set, as a [`LimitBook`] has read it.
@@ -107,7 +118,7 @@ pub struct KeptLimits {
 }
 
 /// The number of a version, and the time at which it was made.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Version(u64, Timestamp);
 
 impl Version {
@@ -187,41 +198,59 @@ impl LimitBook {
     /// The maximum length of an author, and of the reason for a change, in bytes.
     pub const MAX_TEXT: usize = 1_000;
 
+    /// The default of the maximum number of overrides of each policy that a process which
+    /// [follows](Self::follow) the set has in memory.
+    pub const MAX_LOADED: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
+
     /// Creates the book of a store whose keys have the names of `keys`.
     #[doc(hidden)]
     #[must_use]
     pub fn new(server: Arc<dyn Run>, keys: &Keys) -> Self {
         let key = |name| keys.own_key(name, "limits");
-        Self { server, limits: key("limits"), changes: key("limit-changes") }
+        let (limits, changes) = (key("limits"), key("limit-changes"));
+        Self { server, limits, changes, max_loaded: Self::MAX_LOADED }
     }
 
-    /// Reads the limit set.
+    /// Sets the maximum number of overrides of each policy that a process which
+    /// [follows](Self::follow) the set has in memory. The default is [100,000](Self::MAX_LOADED).
+    #[must_use]
+    pub fn max_loaded(self, max: NonZeroUsize) -> Self {
+        Self { max_loaded: max, ..self }
+    }
+
+    /// Reads the limit set, with all overrides.
     ///
     /// # Errors
     ///
     /// Returns [`LimitBookError::Store`] if the server fails, and [`LimitBookError::Corrupt`] if
     /// another program has written a value that is not valid.
     pub async fn read(&self) -> Result<KeptLimits, LimitBookError> {
+        self.read_into(&LimitSet::new()).await
+    }
+
+    /// Adds the limits to a copy of `empty`, which can have a maximum of overrides in memory.
+    async fn read_into(&self, empty: &LimitSet) -> Result<KeptLimits, LimitBookError> {
         let (mut known, _) = self.version().await?;
         loop {
-            let set = self.scan().await?;
+            let set = self.scan(empty.clone()).await?;
             let (version, time) = self.version().await?;
             let mut kept = KeptLimits { version: known.0, made_at: known.1, set, time };
             // The scan has possibly found changes that were made during the scan, and possibly not.
             // So they are made again.
-            if self.catch_up(&mut kept, version).await? {
+            if self.catch_up(&mut kept, version).await?.is_some() {
                 return Ok(kept);
             }
             known = version;
         }
     }
 
-    /// Reads the changes since an earlier version. Returns `false` if there are none.
-    async fn read_again(&self, kept: &mut KeptLimits) -> Result<bool, LimitBookError> {
+    /// Reads the changes since an earlier version. Returns the line of each changed limit in this
+    /// earlier version.
+    async fn read_again(&self, kept: &mut KeptLimits) -> Result<Vec<String>, LimitBookError> {
         let (version, time) = self.version().await?;
         kept.time = time;
         if version == kept.version() {
-            return Ok(false);
+            return Ok(vec![]);
         }
         if version.0 == 0 {
             let known = kept.version;
@@ -229,10 +258,51 @@ impl LimitBook {
                 "the server has lost the limit set; its last version was {known}"
             )));
         }
-        if !self.catch_up(kept, version).await? {
-            *kept = self.read().await?;
+        if let Some(changes) = self.catch_up(kept, version).await? {
+            let (mut changed, mut before) = (HashSet::new(), vec![]);
+            for (old, new) in changes.into_iter().flat_map(|change| change.lines) {
+                let key =
+                    old.as_ref().or(new.as_ref()).and_then(|line| LimitSet::key_of(line).ok());
+                if changed.insert(key) {
+                    before.extend(old);
+                }
+            }
+            return Ok(before);
         }
-        Ok(true)
+        *kept = self.read_into(&LimitSet::new().with_max_loaded(self.max_loaded)).await?;
+        Ok(vec![])
+    }
+
+    /// Returns the lines with these keys, as `version` has them.
+    async fn lines_of(
+        &self,
+        version: Version,
+        keys: &[String],
+    ) -> Result<Vec<Option<String>>, LimitBookError> {
+        let mut commands = Pipeline::new();
+        commands.cmd("HMGET").arg(&self.limits).arg(VERSION).arg(keys);
+        let [fields] = self.run(&commands).await?;
+        let mut fields: Vec<Option<String>> = read_value(fields)?;
+        if fields.len() != keys.len() + 1 {
+            return Err(not_valid());
+        }
+        let found = Version::parse(fields.remove(0).as_deref())?;
+        let Some(changes) = self.changes(version, found).await? else {
+            let (known, found) = (version.0, found.0);
+            return Err(LimitBookError::Corrupt(format!(
+                "the limit set has version {found}, whose history does not lead back to {known}"
+            )));
+        };
+        // The newest change is reverted first.
+        for (before, after) in changes.into_iter().rev().flat_map(|change| change.lines) {
+            let Some(line) = before.as_ref().or(after.as_ref()) else { continue };
+            let key = LimitSet::key_of(line).map_err(|error| corrupt(line, &error))?;
+            let place = keys.iter().position(|wanted| *wanted == key);
+            if let Some(field) = place.and_then(|place| fields.get_mut(place)) {
+                *field = before;
+            }
+        }
+        Ok(fields)
     }
 
     async fn version(&self) -> Result<(Version, Timestamp), LimitBookError> {
@@ -245,8 +315,9 @@ impl LimitBook {
         Ok((Version::parse(version.as_deref())?, time))
     }
 
-    async fn scan(&self) -> Result<LimitSet, LimitBookError> {
-        let (mut set, mut cursor) = (LimitSet::new(), String::from("0"));
+    /// Adds all limits to `set`.
+    async fn scan(&self, mut set: LimitSet) -> Result<LimitSet, LimitBookError> {
+        let mut cursor = String::from("0");
         loop {
             let mut commands = Pipeline::new();
             commands.cmd("HSCAN").arg(&self.limits).arg(&cursor).arg("COUNT").arg(1_000);
@@ -280,38 +351,46 @@ impl LimitBook {
         entries.iter().map(|entry| LimitChange::parse(entry)).collect()
     }
 
-    /// Makes the changes after the version of `kept`, up to `version`. Returns `false` if the
-    /// history does not connect both versions; the set is then possibly changed.
+    /// Makes the changes after the version of `kept`, up to `version`, and returns them. Returns
+    /// `None` if the history does not connect both versions.
     async fn catch_up(
         &self,
         kept: &mut KeptLimits,
         version: Version,
-    ) -> Result<bool, LimitBookError> {
-        if version == kept.version() {
-            return Ok(true);
-        }
-        let missing = version.0.checked_sub(kept.version).filter(|missing| *missing > 0);
-        let missing = missing.and_then(|missing| usize::try_from(missing).ok());
-        let Some(missing) = missing.filter(|missing| *missing < Self::MAX_HISTORY) else {
-            return Ok(false);
-        };
-        // The list can also end with changes that were made after `version` was read.
-        let mut changes = self.history(missing.saturating_add(100)).await?;
-        changes.retain(|change| (kept.version..=version.0).contains(&change.version));
-        let made_at = |number: u64| {
-            let change = changes.iter().find(|change| change.version == number);
-            change.map_or(Timestamp::EPOCH, |change| change.time)
-        };
-        let is_connected = made_at(kept.version) == kept.made_at && made_at(version.0) == version.1;
-        changes.retain(|change| change.version > kept.version);
-        if !is_connected || changes.len() != missing {
-            return Ok(false);
-        }
+    ) -> Result<Option<Vec<LimitChange>>, LimitBookError> {
+        let Some(changes) = self.changes(kept.version(), version).await? else { return Ok(None) };
         for change in &changes {
             change.apply(&mut kept.set)?;
         }
         (kept.version, kept.made_at) = (version.0, version.1);
-        Ok(true)
+        Ok(Some(changes))
+    }
+
+    /// Returns the changes that turn the version `from` into the version `to`. Returns `None` if
+    /// the history does not connect both versions.
+    async fn changes(
+        &self,
+        from: Version,
+        to: Version,
+    ) -> Result<Option<Vec<LimitChange>>, LimitBookError> {
+        if from == to {
+            return Ok(Some(vec![]));
+        }
+        let missing = to.0.checked_sub(from.0).filter(|missing| *missing > 0);
+        let missing = missing.and_then(|missing| usize::try_from(missing).ok());
+        let Some(missing) = missing.filter(|missing| *missing < Self::MAX_HISTORY) else {
+            return Ok(None);
+        };
+        // The list can also end with changes that were made after `to` was read.
+        let mut changes = self.history(missing.saturating_add(100)).await?;
+        changes.retain(|change| (from.0..=to.0).contains(&change.version));
+        let made_at = |number: u64| {
+            let change = changes.iter().find(|change| change.version == number);
+            change.map_or(Timestamp::EPOCH, |change| change.time)
+        };
+        let is_connected = made_at(from.0) == from.1 && made_at(to.0) == to.1;
+        changes.retain(|change| change.version > from.0);
+        Ok((is_connected && changes.len() == missing).then_some(changes))
     }
 
     /// Replaces the version `kept` by `set`. Returns the number of the new version.
@@ -428,9 +507,11 @@ fn oldest(count: usize) -> String {
 }
 
 fn read_value<T: FromRedisValue>(value: Value) -> Result<T, LimitBookError> {
-    from_redis_value(value).map_err(|_| {
-        LimitBookError::Corrupt("the server sent a limit set that is not valid".to_owned())
-    })
+    from_redis_value(value).map_err(|_| not_valid())
+}
+
+fn not_valid() -> LimitBookError {
+    LimitBookError::Corrupt("the server sent a limit set that is not valid".to_owned())
 }
 
 fn corrupt(key: &str, error: &LimitSetError) -> LimitBookError {

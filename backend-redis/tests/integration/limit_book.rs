@@ -1,9 +1,11 @@
 //! Tests the limit set that is kept on a server.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tidegate_memory::MemoryStore;
 use tidegate_redis::{
     Call, Charge, CurrentLimits, KeptLimits, LimitBook, LimitBookError, LimitSet, LimitsEvent,
     ManualClock, Operation, RedisStore, Store, StoreExt,
@@ -206,6 +208,25 @@ impl Follower {
         eventually(Duration::from_secs(20), "the set", is_there).await.unwrap();
     }
 
+    /// Waits until a version is in force.
+    async fn until_version(&self, version: u64) {
+        let is_there = async || {
+            let events = self.events.lock().unwrap();
+            let is_in_force = |event: &LimitsEvent| matches!(event, LimitsEvent::InForce { version: found, .. } if *found == version);
+            events.iter().any(is_in_force).then_some(())
+        };
+        eventually(Duration::from_secs(20), "the version", is_there).await.unwrap();
+    }
+
+    /// Returns the limit of the policy `a` for a subject, which is 1 without the limit set.
+    async fn limit(&self, subject: &str) -> u64 {
+        let store = MemoryStore::new().adjusted(self.limits.clone());
+        let policy = policy("a: fixed-window 1/1h");
+        let charges = [Charge::new(&policy, subject)];
+        let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+        peek.verdicts()[0].limit()
+    }
+
     /// Waits until the last event is a failure. Returns its text.
     async fn failure(&self) -> String {
         let failure = async || {
@@ -345,14 +366,109 @@ async fn overrides_end_by_the_clock_of_the_server() {
 
 #[tokio::test]
 async fn a_follower_needs_only_the_commands_that_read() {
-    let rules = "~* resetchannels -@all +hget +hscan +lrange +time +client +hello +auth +info";
+    let rules =
+        "~* resetchannels -@all +hget +hmget +hscan +lrange +time +client +hello +auth +info";
     let server = Redis::builder().user("reader", "secret", rules).start().await.unwrap();
     let admin = RedisStore::builder().url(server.socket_url()).build().unwrap().limit_book();
-    change(&admin, "a: gcra 1/s").await;
+    change(&admin, LIMITS).await;
     let reader = RedisStore::new(&server.url_for("reader", "secret")).unwrap().limit_book();
     let kept = reader.read().await.unwrap();
-    assert_eq!(kept.set, set("a: gcra 1/s"));
+    assert_eq!(kept.set, set(LIMITS));
+    let follower =
+        Follower::start(&reader.clone().max_loaded(NonZeroUsize::MIN), MemoryStore::new());
+    follower.until_version(1).await;
+    for (subject, limit) in [("x", 2), ("y", 3), ("z", 4)] {
+        assert_eq!(follower.limit(subject).await, limit);
+    }
     let error = reader.change(&kept, &set(""), "x", "y").await.unwrap_err();
     assert!(error.to_string().contains("lacks a permission"), "{error}");
     assert_eq!(admin.read().await.unwrap().version, 1);
+}
+
+const LIMITS: &str = "a: fixed-window 2/1h for subject x\na: fixed-window 3/1h for subject y\n\
+    a: fixed-window 4/1h for subject z\n";
+
+#[tokio::test]
+async fn a_follower_reads_an_override_when_a_call_needs_it() {
+    let book = book().await.max_loaded(NonZeroUsize::MIN);
+    change(&book, LIMITS).await;
+    let follower = Follower::start(&book, MemoryStore::new());
+    follower.until_version(1).await;
+    let set = follower.limits.set();
+    assert_eq!((set.overrides(), set.lines().len()), (3, 1));
+    let subjects = ["x", "y", "z", "other"];
+    let limits = async || {
+        let mut all = vec![];
+        for subject in subjects {
+            all.push(follower.limit(subject).await);
+        }
+        all
+    };
+    assert_eq!(limits().await, [2, 3, 4, 1]);
+    // Other overrides change, are removed and are added.
+    let text = "a: fixed-window 7/1h for subject x\na: fixed-window 4/1h for subject z\n\
+        a: fixed-window 8/1h for subject other\na: fixed-window 9/1h";
+    change(&book, text).await;
+    follower.until_version(2).await;
+    assert_eq!(limits().await, [7, 9, 4, 8]);
+    assert_eq!(follower.limits.set().overrides(), 3);
+}
+
+#[tokio::test]
+async fn a_follower_reads_overrides_as_its_version_has_them() {
+    let prefix = fresh_prefix();
+    let (book, mut client) =
+        (builder_with(&prefix).await.build().unwrap().limit_book(), client().await);
+    let book = book.max_loaded(NonZeroUsize::MIN);
+    change(&book, LIMITS).await;
+    let follower = Follower::start(&book, MemoryStore::new());
+    follower.until_version(1).await;
+    // The follower stops at version 1, as if the other versions were made within half a second.
+    follower.task.abort();
+    change(&book, "a: fixed-window 5/1h for subject x\na: fixed-window 4/1h for subject z").await;
+    change(&book, "a: fixed-window 6/1h for subject x\na: fixed-window 6/1h for subject y").await;
+    for _ in 0..2 {
+        for (subject, limit) in [("x", 2), ("y", 3), ("z", 4), ("other", 1)] {
+            assert_eq!(follower.limit(subject).await, limit);
+        }
+    }
+    // Without the history, no override is read. One override is in memory.
+    client.call(&["DEL", &format!("{prefix}:%limit-changes:{{limits}}")]).await.unwrap();
+    let mut limits = vec![];
+    for subject in ["x", "y", "z"] {
+        limits.push(follower.limit(subject).await);
+    }
+    assert_eq!(limits.iter().filter(|limit| **limit > 1).count(), 1, "{limits:?}");
+}
+
+#[tokio::test]
+async fn an_override_that_is_not_valid_is_reported_when_a_call_needs_it() {
+    let (prefix, mut client) = (fresh_prefix(), client().await);
+    let book = builder_with(&prefix).await.build().unwrap().limit_book();
+    change(&book, &format!("{LIMITS}a: fixed-window 5/1h for subject w")).await;
+    let follower = Follower::start(&book.max_loaded(NonZeroUsize::MIN), MemoryStore::new());
+    follower.until_version(1).await;
+    // From now on, only this override is in memory.
+    assert_eq!(follower.limit("w").await, 5);
+    let key = format!("{prefix}:%limits:{{limits}}");
+    for command in [
+        &["HSET", &key, "a for subject x", "nonsense"][..],
+        &["HSET", &key, "a for subject y", "a: gcra 1/s for subject z"],
+        &["HDEL", &key, "a for subject z"],
+    ] {
+        client.call(command).await.unwrap();
+    }
+    for (subject, message) in [
+        ("x", "the limit `a for subject x` on the server is not valid: "),
+        ("y", "the limit `a for subject y` on the server has other subjects"),
+        ("z", "the server has lost the limit `a for subject z`"),
+    ] {
+        assert_eq!(follower.limit(subject).await, 1);
+        let is_reported = async || {
+            let events = follower.events.lock().unwrap();
+            events.iter().any(|event| event.to_string().contains(message)).then_some(())
+        };
+        eventually(Duration::from_secs(20), message, is_reported).await.unwrap();
+    }
+    assert_eq!(follower.limit("w").await, 5);
 }

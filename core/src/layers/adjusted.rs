@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::layered::{Layer, Layered};
-use crate::limit_set::{CurrentLimits, LimitSet, Versions};
+use crate::limit_set::{CurrentLimits, LimitSet, LookUp, Versions, look_up};
 use crate::{Answer, Call, Charge, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
 /// A store that applies the [limit set](crate::LimitSet) in force: see
@@ -13,8 +13,9 @@ use crate::{Answer, Call, Charge, Decision, Error, ErrorKind, Policy, Store, Tim
 ///
 /// The layer looks up the policy of each charge by its name, tenant and subject. If the set has a
 /// limit for them, the inner store receives the policy of the set. All operations are adjusted. The
-/// layer adds no call to the store, and a call uses one version of the set.
-/// [`Decision::adjusted_policy`] returns the applied policy.
+/// layer adds no call to the store, and a call uses one version of the set. If the set is [partly in
+/// memory](crate::LimitSet#a-set-that-is-partly-in-memory), the first call that needs another
+/// override waits until it was loaded. [`Decision::adjusted_policy`] returns the applied policy.
 ///
 /// A policy without a given name is never replaced, because its name contains its numbers.
 ///
@@ -42,8 +43,11 @@ impl AdjustedLayer {
     }
 
     /// Returns the adjusted calls, or `None` if no set has a limit for them.
-    fn adjust<'a>(&self, calls: &[Call<'a>]) -> Option<Vec<AdjustedCall<'a>>> {
-        let versions = self.limits.versions();
+    fn adjust<'a>(
+        &self,
+        versions: &Arc<Versions>,
+        calls: &[Call<'a>],
+    ) -> Option<Vec<AdjustedCall<'a>>> {
         if versions.current.is_empty() && versions.previous.is_empty() {
             return None;
         }
@@ -53,10 +57,51 @@ impl AdjustedLayer {
             let policies = find(&versions.current, call, &mut || {
                 Some(*now.get_or_insert_with(|| self.limits.now()))
             });
-            AdjustedCall { call: *call, policies, versions: Arc::clone(&versions) }
+            AdjustedCall { call: *call, policies, versions: Arc::clone(versions) }
         };
         let calls: Vec<_> = calls.iter().map(&mut adjust).collect();
         calls.iter().any(AdjustedCall::is_relevant).then_some(calls)
+    }
+
+    /// Returns the versions after the overrides that the calls need were loaded.
+    async fn loaded(&self, calls: &[Call<'_>]) -> Arc<Versions> {
+        let needed: Vec<_> = needed(calls).collect();
+        self.limits.loaded(&needed).await
+    }
+
+    fn decide_by<'a>(
+        &self,
+        versions: &Arc<Versions>,
+        inner: &'a impl Store,
+        call: Call<'a>,
+    ) -> Answer<'a, Result<Decision, Error>> {
+        let Some(adjusted) = self.adjust(versions, &[call]) else { return inner.decide(call) };
+        let answer = async move { Error::single(Self::decide_each(inner, adjusted).await) };
+        Answer::from_future(inner.answers_immediately(), answer)
+    }
+
+    fn decide_many_by<'a>(
+        &self,
+        versions: &Arc<Versions>,
+        inner: &'a impl Store,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        match self.adjust(versions, calls) {
+            Some(adjusted) => Answer::later(Self::decide_each(inner, adjusted)),
+            None => inner.decide_many(calls),
+        }
+    }
+
+    fn adjusted_policy_by<'a>(
+        &self,
+        versions: &Versions,
+        inner: &'a impl Store,
+        charge: Charge<'a>,
+    ) -> Answer<'a, Option<Policy>> {
+        match versions.current.find_for(&charge, || Some(self.limits.now())) {
+            Some(found) => Answer::ready(Some(found.clone())),
+            None => inner.adjusted_policy(charge),
+        }
     }
 
     async fn decide_each(
@@ -81,6 +126,11 @@ impl AdjustedLayer {
         }
         all
     }
+}
+
+/// Returns what a set is searched for to decide the calls.
+fn needed<'a>(calls: &'a [Call<'a>]) -> impl Iterator<Item = LookUp<'a>> {
+    calls.iter().flat_map(|call| call.charges.iter().filter_map(|charge| look_up(&charge)))
 }
 
 /// A call, and the policies that replace its policies.
@@ -158,9 +208,14 @@ impl<S: Store> Layer<S> for AdjustedLayer {
     const MAY_WAIT: bool = false;
 
     fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        let Some(adjusted) = self.adjust(&[call]) else { return inner.decide(call) };
-        let answer = async move { Error::single(Self::decide_each(inner, adjusted).await) };
-        Answer::from_future(inner.answers_immediately(), answer)
+        let versions = self.limits.versions();
+        if !versions.absent(needed(&[call])).is_empty() {
+            return Answer::later(async move {
+                let versions = self.loaded(&[call]).await;
+                self.decide_by(&versions, inner, call).await
+            });
+        }
+        self.decide_by(&versions, inner, call)
     }
 
     fn decide_many<'a>(
@@ -168,15 +223,33 @@ impl<S: Store> Layer<S> for AdjustedLayer {
         inner: &'a S,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        match self.adjust(calls) {
-            Some(adjusted) => Answer::later(Self::decide_each(inner, adjusted)),
-            None => inner.decide_many(calls),
+        let versions = self.limits.versions();
+        if !versions.absent(needed(calls)).is_empty() {
+            return Answer::later(async move {
+                let versions = self.loaded(calls).await;
+                self.decide_many_by(&versions, inner, calls).await
+            });
         }
+        self.decide_many_by(&versions, inner, calls)
     }
 
-    fn adjusted_policy(&self, inner: &S, charge: &Charge<'_>) -> Option<Policy> {
-        let set = &self.limits.versions().current;
-        let found = set.find_for(charge, || Some(self.limits.now()));
-        found.cloned().or_else(|| inner.adjusted_policy(charge))
+    fn answers_immediately(&self, inner: &S) -> bool {
+        !self.limits.is_partial() && inner.answers_immediately()
+    }
+
+    fn adjusted_policy<'a>(
+        &'a self,
+        inner: &'a S,
+        charge: Charge<'a>,
+    ) -> Answer<'a, Option<Policy>> {
+        let versions = self.limits.versions();
+        if !versions.absent(look_up(&charge)).is_empty() {
+            return Answer::later(async move {
+                let needed: Vec<_> = look_up(&charge).into_iter().collect();
+                let versions = self.limits.loaded(&needed).await;
+                self.adjusted_policy_by(&versions, inner, charge).await
+            });
+        }
+        self.adjusted_policy_by(&versions, inner, charge)
     }
 }

@@ -108,7 +108,11 @@ pub trait Layer<S: Store>: fmt::Debug + Send + Sync {
     }
 
     /// Returns the policy that replaces the policy of a charge: see [`Store::adjusted_policy`].
-    fn adjusted_policy(&self, inner: &S, charge: &Charge<'_>) -> Option<Policy> {
+    fn adjusted_policy<'a>(
+        &'a self,
+        inner: &'a S,
+        charge: Charge<'a>,
+    ) -> Answer<'a, Option<Policy>> {
         inner.adjusted_policy(charge)
     }
 
@@ -194,7 +198,7 @@ impl<L: Layer<S>, S: Store> Store for Layered<L, S> {
         self.layer.until_turn(&self.inner, charges, place)
     }
 
-    fn adjusted_policy(&self, charge: &Charge<'_>) -> Option<Policy> {
+    fn adjusted_policy<'a>(&'a self, charge: Charge<'a>) -> Answer<'a, Option<Policy>> {
         self.layer.adjusted_policy(&self.inner, charge)
     }
 

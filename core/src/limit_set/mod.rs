@@ -1,19 +1,21 @@
 //! Policies and overrides that replace the policies of a program while it runs.
 
 mod current;
+mod limits;
 mod parse;
 mod print;
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-pub use current::CurrentLimits;
 pub(crate) use current::Versions;
+pub use current::{CurrentLimits, OverrideSource};
+use limits::{Limits, Override, Target};
 pub use parse::LimitSetError;
 
 use crate::call::Charge;
 use crate::error::Error;
-use crate::hash::stable_hash;
 use crate::policy::{Policy, PolicyError};
 use crate::store::Store;
 use crate::time::Timestamp;
@@ -59,36 +61,20 @@ use crate::time::Timestamp;
 ///
 /// [`CurrentLimits`] holds the set that is in force, and [`StoreExt::adjusted`] applies it.
 ///
+/// # A set that is partly in memory
+///
+/// A set with a [maximum](Self::with_max_loaded) has only a part of its overrides in memory, and a
+/// hash of each other override. [`CurrentLimits`] loads an override when a call needs it. Methods
+/// that return overrides, such as [`find`](Self::find) and [`lines`](Self::lines), do not return
+/// those that are not in memory.
+///
 /// [`StoreExt::adjusted`]: crate::StoreExt::adjusted
 #[derive(Clone, Default)]
 pub struct LimitSet {
     by_name: HashMap<Box<str>, Limits>,
     known: KnownPolicies,
-}
-
-/// The limits with one name.
-///
-/// A process replaces a set by a changed copy of the set. So the overrides are divided into shards,
-/// and a copy shares all shards that it does not change.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Limits {
-    policy: Option<Policy>,
-    /// The overrides for all subjects of a tenant, by tenant.
-    tenants: Arc<HashMap<Box<[u8]>, Override>>,
-    /// The overrides for a subject. Either empty, or [`SHARDS`] shards.
-    shards: Box<[Arc<Shard>]>,
-}
-
-/// Overrides by tenant and subject. The tenant is empty for a subject without a tenant.
-type Shard = HashMap<Box<[u8]>, HashMap<Box<[u8]>, Override>>;
-
-/// The number of shards. A set of a million overrides has 4,000 in each shard.
-const SHARDS: u64 = 256;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Override {
-    policy: Policy,
-    ends_at: Option<Timestamp>,
+    /// The maximum number of overrides in memory of each policy. `None` means no maximum.
+    max_loaded: Option<NonZeroUsize>,
 }
 
 /// The subjects for which an override applies: see [`LimitSet::set_override`].
@@ -109,13 +95,13 @@ pub enum OverrideFor<'a> {
 }
 
 impl<'a> OverrideFor<'a> {
-    /// Returns the tenant, which is empty for a subject without a tenant, and the subject.
-    fn parts(self) -> (&'a [u8], Option<&'a [u8]>) {
-        match self {
+    fn target(self) -> Target<'a> {
+        let (tenant, subject): (&[u8], _) = match self {
             Self::Subject(subject) => (b"", Some(subject)),
             Self::Tenant(tenant) => (tenant, None),
             Self::SubjectOfTenant { tenant, subject } => (tenant, Some(subject)),
-        }
+        };
+        Target { tenant, subject }
     }
 }
 
@@ -149,23 +135,14 @@ impl LimitSet {
         target: OverrideFor<'_>,
         ends_at: Option<Timestamp>,
     ) -> Result<(), LimitSetError> {
-        let (tenant, subject) = target.parts();
-        if tenant.is_empty() && !matches!(target, OverrideFor::Subject(_)) {
+        if matches!(
+            target,
+            OverrideFor::Tenant(b"") | OverrideFor::SubjectOfTenant { tenant: b"", .. }
+        ) {
             return Err(LimitSetError::new("the tenant of an override is empty".to_owned()));
         }
-        let limits = self.limits_of(&policy)?;
-        let added = Override { policy, ends_at };
-        match subject {
-            None => Arc::make_mut(&mut limits.tenants).insert(tenant.into(), added),
-            Some(subject) => {
-                if limits.shards.is_empty() {
-                    limits.shards = (0..SHARDS).map(|_| Arc::default()).collect();
-                }
-                let shard = limits.shards.get_mut(shard_of(tenant, subject)).map(Arc::make_mut);
-                let subjects = shard.map(|shard| shard.entry(tenant.into()).or_default());
-                subjects.and_then(|subjects| subjects.insert(subject.into(), added))
-            }
-        };
+        let max = self.max_loaded();
+        self.limits_of(&policy)?.set(target.target(), Override { policy, ends_at }, max);
         Ok(())
     }
 
@@ -180,26 +157,44 @@ impl LimitSet {
     /// Removes the override of the policy with this name for exactly this target. Returns `false`
     /// if the set has no such override.
     pub fn remove_override(&mut self, name: &str, target: OverrideFor<'_>) -> bool {
-        let (tenant, subject) = target.parts();
         let Some(limits) = self.by_name.get_mut(name) else { return false };
-        let removed = match subject {
-            None => Arc::make_mut(&mut limits.tenants).remove(tenant),
-            Some(subject) => {
-                let shard = limits.shards.get_mut(shard_of(tenant, subject));
-                let shard = shard.filter(|shard| shard.contains_key(tenant)).map(Arc::make_mut);
-                shard.and_then(|shard| {
-                    let subjects = shard.get_mut(tenant)?;
-                    let removed = subjects.remove(subject);
-                    if subjects.is_empty() {
-                        shard.remove(tenant);
-                    }
-                    removed
-                })
-            }
-        };
-        limits.drop_empty_shards();
+        let is_removed = limits.remove(target.target());
         self.by_name.retain(|_, limits| !limits.is_empty());
-        removed.is_some()
+        is_removed
+    }
+
+    /// Sets the maximum number of overrides of each policy that the set has in memory: see [a set
+    /// that is partly in memory](Self#a-set-that-is-partly-in-memory). A further override is added
+    /// to the set, but not in memory. Only the overrides of one call or batch can exceed the
+    /// maximum. Call this method before any override is set.
+    #[must_use]
+    pub fn with_max_loaded(self, max: NonZeroUsize) -> Self {
+        Self { max_loaded: Some(max), ..self }
+    }
+
+    /// Removes overrides from memory, so that `count` can be loaded without exceeding the maximum.
+    fn make_room(&mut self, count: usize) {
+        let max = self.max_loaded().saturating_sub(count);
+        self.by_name.values_mut().for_each(|limits| limits.unload(max));
+    }
+
+    fn max_loaded(&self) -> usize {
+        self.max_loaded.map_or(usize::MAX, NonZeroUsize::get)
+    }
+
+    /// Returns the keys of the overrides for a policy, a tenant and a subject that are not in
+    /// memory.
+    fn absent(&self, look_up: LookUp<'_>) -> impl Iterator<Item = String> {
+        let (name, tenant, subject) = look_up;
+        let limits = self.by_name.get(name);
+        let is_absent = move |target: &_| limits.is_some_and(|limits| limits.is_absent(*target));
+        let absent = targets(tenant, subject).into_iter().filter(is_absent);
+        absent.map(move |target| print::key(name, Some(target)))
+    }
+
+    /// Returns `true` if an override is not in memory.
+    fn is_partial(&self) -> bool {
+        self.by_name.values().any(Limits::is_partial)
     }
 
     fn limits_of(&mut self, policy: &Policy) -> Result<&mut Limits, LimitSetError> {
@@ -227,27 +222,12 @@ impl LimitSet {
     /// Returns the number of overrides, including those that have ended.
     #[must_use]
     pub fn overrides(&self) -> usize {
-        let subjects = |limits: &Limits| -> usize { limits.subjects().map(HashMap::len).sum() };
-        self.by_name.values().map(|limits| limits.tenants.len() + subjects(limits)).sum()
+        self.by_name.values().map(Limits::count).sum()
     }
 
     /// Removes the overrides that have ended at `now`.
     pub fn remove_ended(&mut self, now: Timestamp) {
-        for limits in self.by_name.values_mut() {
-            if limits.tenants.values().any(|limit| !limit.is_active(now)) {
-                Arc::make_mut(&mut limits.tenants).retain(|_, limit| limit.is_active(now));
-            }
-            for shard in &mut limits.shards {
-                let mut all = shard.values().flat_map(HashMap::values);
-                if all.any(|limit| !limit.is_active(now)) {
-                    Arc::make_mut(shard).retain(|_, subjects| {
-                        subjects.retain(|_, limit| limit.is_active(now));
-                        !subjects.is_empty()
-                    });
-                }
-            }
-            limits.drop_empty_shards();
-        }
+        self.by_name.values_mut().for_each(|limits| limits.remove_ended(now));
         self.by_name.retain(|_, limits| !limits.is_empty());
     }
 
@@ -258,7 +238,10 @@ impl LimitSet {
     ///
     /// Returns the first error of [`Store::supports`].
     pub fn check(&self, store: &(impl Store + ?Sized)) -> Result<(), Error> {
-        self.by_name.values().flat_map(Limits::all).try_for_each(|policy| store.supports(policy))
+        self.by_name
+            .values()
+            .flat_map(Limits::policies)
+            .try_for_each(|policy| store.supports(policy))
     }
 
     /// Returns the policy that replaces the policy with this name at `now`, for a subject of a
@@ -285,8 +268,8 @@ impl LimitSet {
         now: impl FnOnce() -> Option<Timestamp>,
     ) -> Option<&Policy> {
         let found = self.by_name.get(name)?;
-        let (exact, all) = (found.exact(tenant, subject), found.tenants.get(tenant));
-        let overrides = || [exact, all].into_iter().flatten();
+        let found_for = targets(tenant, subject).map(|target| found.get(target));
+        let overrides = || found_for.into_iter().flatten();
         let now = if overrides().any(|limit| limit.ends_at.is_some()) { now() } else { None };
         let active = overrides().find(|limit| now.is_none_or(|now| limit.is_active(now)));
         active.map(|limit| &limit.policy).or(found.policy.as_ref())
@@ -298,51 +281,35 @@ impl LimitSet {
         charge: &Charge<'_>,
         now: impl FnOnce() -> Option<Timestamp>,
     ) -> Option<&Policy> {
-        let own = charge.policy;
-        if self.by_name.is_empty() || !own.is_named() || own.shard().is_some() {
+        if self.by_name.is_empty() {
             return None;
         }
-        let subject = if own.is_fair_pool() { charge.subject } else { charge.state_subject() };
-        let found = self.find_lazily(own.name(), charge.tenant, subject, now)?;
+        let (own, (name, tenant, subject)) = (charge.policy, look_up(charge)?);
+        let found = self.find_lazily(name, tenant, subject, now)?;
         let is_same_kind = found.is_concurrent() == own.is_concurrent()
             && found.is_fair_pool() == own.is_fair_pool();
         (is_same_kind && found != own).then_some(found)
     }
 }
 
-impl Limits {
-    fn is_empty(&self) -> bool {
-        self.policy.is_none() && self.tenants.is_empty() && self.shards.is_empty()
-    }
+/// The name of a policy, a tenant and a subject, whose limit a call needs. The tenant is empty for a
+/// subject without a tenant.
+pub(crate) type LookUp<'a> = (&'a str, &'a [u8], &'a [u8]);
 
-    /// Returns the override for exactly this subject.
-    fn exact(&self, tenant: &[u8], subject: &[u8]) -> Option<&Override> {
-        if self.shards.is_empty() {
-            return None;
-        }
-        self.shards.get(shard_of(tenant, subject))?.get(tenant)?.get(subject)
+/// Returns what a set is searched for to find the limit of a charge. Returns `None` if no set
+/// replaces the policy of the charge.
+pub(crate) fn look_up<'a>(charge: &Charge<'a>) -> Option<LookUp<'a>> {
+    let policy = charge.policy;
+    if !policy.is_named() || policy.shard().is_some() {
+        return None;
     }
-
-    fn drop_empty_shards(&mut self) {
-        if self.shards.iter().all(|shard| shard.is_empty()) {
-            self.shards = Box::default();
-        }
-    }
-
-    fn subjects(&self) -> impl Iterator<Item = &HashMap<Box<[u8]>, Override>> {
-        self.shards.iter().flat_map(|shard| shard.values())
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Policy> {
-        let overrides = self.tenants.values().chain(self.subjects().flat_map(HashMap::values));
-        self.policy.iter().chain(overrides.map(|limit| &limit.policy))
-    }
+    let subject = if policy.is_fair_pool() { charge.subject } else { charge.state_subject() };
+    Some((policy.name(), charge.tenant, subject))
 }
 
-/// Returns the index of the shard. All processes could use other shards, but equal sets must have
-/// equal shards.
-fn shard_of(tenant: &[u8], subject: &[u8]) -> usize {
-    usize::try_from(stable_hash([tenant, subject]) % SHARDS).unwrap_or(0)
+/// Returns the targets of the overrides for a subject, the most specific first.
+fn targets<'a>(tenant: &'a [u8], subject: &'a [u8]) -> [Target<'a>; 2] {
+    [Some(subject), None].map(|subject| Target { tenant, subject })
 }
 
 /// Policies by their texts, so that the overrides with one text share one policy. It is only a
@@ -366,6 +333,12 @@ impl KnownPolicies {
         known.insert(text.into(), policy.clone());
         Ok(policy)
     }
+
+    /// Like [`parse`](Self::parse), but adds nothing, because this would copy all policies that
+    /// another set shares.
+    fn find_or_parse(&self, text: &str) -> Result<Policy, PolicyError> {
+        self.0.get(text).cloned().map_or_else(|| text.parse(), Ok)
+    }
 }
 
 impl PartialEq for LimitSet {
@@ -375,9 +348,3 @@ impl PartialEq for LimitSet {
 }
 
 impl Eq for LimitSet {}
-
-impl Override {
-    fn is_active(&self, now: Timestamp) -> bool {
-        self.ends_at.is_none_or(|end| now < end)
-    }
-}

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{KnownPolicies, LimitSet, OverrideFor, print};
+use super::{LimitSet, Override, OverrideFor, print};
 use crate::call::MAX_SUBJECT;
 use crate::lists::{entries, split};
-use crate::policy::{Policy, shown};
+use crate::policy::{Policy, PolicyError, shown};
 use crate::time::Timestamp;
 
 /// The reason why a text or a limit is not valid for a [`LimitSet`].
@@ -61,8 +61,8 @@ impl LimitSet {
     ///
     /// Returns an error if the line is not valid. The set does not change.
     pub fn set_line(&mut self, line: &str) -> Result<Option<String>, LimitSetError> {
-        let Line { policy, target, ends_at } = Line::parse(line, &mut self.known)?;
-        let before = self.line_of(policy.name(), target.as_ref().map(Target::as_ref));
+        let Line { policy, target, ends_at } = Line::parse(line, |text| self.known.parse(text))?;
+        let before = self.line_of(policy.name(), target.as_ref().map(TargetBuf::as_ref));
         match target {
             None => self.set_policy(policy)?,
             Some(target) => self.set_override(policy, target.as_ref(), ends_at)?,
@@ -77,7 +77,7 @@ impl LimitSet {
     ///
     /// Returns an error if the line is not valid.
     pub fn remove_line(&mut self, line: &str) -> Result<bool, LimitSetError> {
-        let Line { policy, target, .. } = Line::parse(line, &mut self.known)?;
+        let Line { policy, target, .. } = Line::parse(line, |text| self.known.parse(text))?;
         Ok(match target {
             None => self.remove_policy(policy.name()),
             Some(target) => self.remove_override(policy.name(), target.as_ref()),
@@ -90,8 +90,26 @@ impl LimitSet {
     ///
     /// Returns an error if the line is not valid.
     pub fn key_of(line: &str) -> Result<String, LimitSetError> {
-        let Line { policy, target, .. } = Line::parse(line, &mut KnownPolicies::default())?;
-        Ok(print::key(policy.name(), target.as_ref().map(Target::as_ref)))
+        let Line { policy, target, .. } = Line::parse(line, str::parse)?;
+        let target = target.as_ref().map(|target| target.as_ref().target());
+        Ok(print::key(policy.name(), target))
+    }
+
+    /// Loads an override that the set has, but [not in
+    /// memory](Self#a-set-that-is-partly-in-memory), also beyond the
+    /// [maximum](Self::with_max_loaded). Does nothing if the set has the override in memory, or has
+    /// no such override.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the line is not valid.
+    pub(super) fn load_line(&mut self, line: &str) -> Result<(), LimitSetError> {
+        let Line { policy, target, ends_at } =
+            Line::parse(line, |text| self.known.find_or_parse(text))?;
+        if let (Some(target), Some(limits)) = (target, self.by_name.get_mut(policy.name())) {
+            limits.load(target.as_ref().target(), Override { policy, ends_at });
+        }
+        Ok(())
     }
 
     /// Adds a limit for other subjects than those of all earlier limits.
@@ -110,14 +128,18 @@ impl LimitSet {
 struct Line {
     policy: Policy,
     /// The target of an override, or `None` for a policy.
-    target: Option<Target>,
+    target: Option<TargetBuf>,
     ends_at: Option<Timestamp>,
 }
 
 impl Line {
-    fn parse(line: &str, known: &mut KnownPolicies) -> Result<Self, LimitSetError> {
+    /// Reads a line, and its policy by `parse`.
+    fn parse(
+        line: &str,
+        parse: impl FnOnce(&str) -> Result<Policy, PolicyError>,
+    ) -> Result<Self, LimitSetError> {
         let (policy, rest) = split_at_words(line, &["until", "for"]);
-        let policy = known.parse(policy).map_err(message_of)?;
+        let policy = parse(policy).map_err(message_of)?;
         let (ends_at, target) = match split(rest) {
             ("until", rest) => {
                 let (time, rest) = split_at_words(rest, &["for"]);
@@ -131,7 +153,7 @@ impl Line {
             ("for", rest) => (None, rest),
             _ => return Ok(Self { policy, target: None, ends_at: None }),
         };
-        Ok(Self { policy, target: Some(Target::parse(target)?), ends_at })
+        Ok(Self { policy, target: Some(TargetBuf::parse(target)?), ends_at })
     }
 }
 
@@ -161,12 +183,12 @@ fn parse_time(text: &str) -> Result<Timestamp, LimitSetError> {
 }
 
 /// The tenant and the subject of an override.
-struct Target {
+struct TargetBuf {
     tenant: Option<Vec<u8>>,
     subject: Option<Vec<u8>>,
 }
 
-impl Target {
+impl TargetBuf {
     fn parse(text: &str) -> Result<Self, LimitSetError> {
         let (tenant, rest) = match split(text) {
             ("tenant", rest) => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{LimitSet, Override, OverrideFor};
+use super::{LimitSet, Override, OverrideFor, Target};
 use crate::policy::Policy;
 
 /// Prints one line for each limit, in the form that the parser reads. The lines are ordered by name
@@ -31,16 +31,8 @@ impl LimitSet {
             if let Some(policy) = &limits.policy {
                 lines.insert(name.to_string(), policy.to_string());
             }
-            let mut add = |target: Target<'_>, limit: &Override| {
-                lines.insert(format!("{name} {target}"), line(limit, target));
-            };
-            for (tenant, limit) in &*limits.tenants {
-                add(Target(tenant, None), limit);
-            }
-            for (tenant, subjects) in limits.shards.iter().flat_map(|shard| shard.iter()) {
-                for (subject, limit) in subjects {
-                    add(Target(tenant, Some(subject)), limit);
-                }
+            for (target, limit) in limits.overrides() {
+                lines.insert(key(name, Some(target)), line(limit, target));
             }
         }
         lines
@@ -68,20 +60,16 @@ impl LimitSet {
     pub fn line_of(&self, name: &str, target: Option<OverrideFor<'_>>) -> Option<String> {
         let limits = self.by_name.get(name)?;
         let Some(target) = target else { return limits.policy.as_ref().map(Policy::to_string) };
-        let (tenant, subject) = target.parts();
-        let found = match subject {
-            None => limits.tenants.get(tenant),
-            Some(subject) => limits.exact(tenant, subject),
-        };
-        found.map(|limit| line(limit, Target(tenant, subject)))
+        let target = target.target();
+        limits.get(target).map(|limit| line(limit, target))
     }
 }
 
 /// Returns the key of a limit: see [`LimitSet::lines`].
-pub(super) fn key(name: &str, target: Option<OverrideFor<'_>>) -> String {
-    match target.map(OverrideFor::parts) {
+pub(super) fn key(name: &str, target: Option<Target<'_>>) -> String {
+    match target {
         None => name.to_owned(),
-        Some((tenant, subject)) => format!("{name} {}", Target(tenant, subject)),
+        Some(target) => format!("{name} {target}"),
     }
 }
 
@@ -92,14 +80,10 @@ fn line(Override { policy, ends_at }: &Override, target: Target<'_>) -> String {
     }
 }
 
-/// The tenant, which is empty for a subject without a tenant, and the subject of an override.
-#[derive(Clone, Copy)]
-struct Target<'a>(&'a [u8], Option<&'a [u8]>);
-
 impl fmt::Display for Target<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("for")?;
-        let Self(tenant, subject) = self;
+        let Self { tenant, subject } = self;
         if !tenant.is_empty() {
             write!(f, " tenant {}", Bytes(tenant))?;
         }

@@ -43,6 +43,7 @@ mod listed;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod oracle;
+mod partial_limits;
 mod policy;
 mod records;
 #[cfg(feature = "tokio")]

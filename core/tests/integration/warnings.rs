@@ -74,13 +74,13 @@ fn a_blocked_subject_does_not_warn() {
     }
 }
 
-#[test]
-fn a_hold_that_is_too_large_warns_like_a_peek() {
+#[tokio::test]
+async fn a_hold_that_is_too_large_warns_like_a_peek() {
     let policy = policy("a: fixed-window 10/1h max-hold 1/4 warn 50%");
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
     let charge = [Charge::new(&policy, "alice").cost(5)];
     let hold = Call::new(Operation::Hold, &charge);
-    assert!(hold.exceeds_max_hold(&store));
+    assert!(hold.exceeds_max_hold(&store).await);
     for expected in [false, true] {
         let peek = now(&store, Call::new(Operation::Peek, &charge));
         assert_eq!(hold.max_hold_refusal(&peek).verdicts()[0].warns(), expected);

@@ -114,7 +114,7 @@ impl Calls {
     }
 
     async fn answer(&self, request: &CallRequest) -> Result<Decision, Error> {
-        let request = request.bounded_by(&*self.store);
+        let request = request.bounded_by(&*self.store).await;
         request.check()?;
         let charges = request.charges();
         let decision = self.store.decide(request.call(&charges)).await?;
@@ -144,10 +144,13 @@ impl Calls {
             return vec![self.decide(request).await];
         }
         let start = self.start();
-        let (bounded, bounded_requests): (Vec<_>, Vec<_>);
+        let (mut bounded, bounded_requests): (Vec<_>, Vec<_>);
         let mut requests = requests;
         if requests.iter().any(|request| request.is_hold()) {
-            bounded = requests.iter().map(|request| request.bounded_by(&*self.store)).collect();
+            bounded = Vec::with_capacity(requests.len());
+            for request in requests {
+                bounded.push(request.bounded_by(&*self.store).await);
+            }
             bounded_requests = bounded.iter().map(|request| &**request).collect();
             requests = &bounded_requests;
         }

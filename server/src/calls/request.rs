@@ -72,24 +72,24 @@ impl CallRequest {
 
     /// Checks the maximum holds of the policies by which the store decides the call, and lowers the
     /// costs of a hold up to its costs to them.
-    pub(super) fn bounded_by(&self, store: &dyn Store) -> Cow<'_, Self> {
+    pub(super) async fn bounded_by(&self, store: &dyn Store) -> Cow<'_, Self> {
         match self.operation {
             Operation::HoldUpTo { .. } => {
                 let mut request = self.clone();
                 for charge in &mut request.charges {
-                    charge.cost = charge.as_charge().within_max_hold(store).cost;
+                    charge.cost = charge.as_charge().within_max_hold(store).await.cost;
                 }
                 Cow::Owned(request)
             }
-            Operation::Hold if self.exceeds_max_hold(store) => {
+            Operation::Hold if self.exceeds_max_hold(store).await => {
                 Cow::Owned(Self { is_too_large: true, ..self.clone() })
             }
             _ => Cow::Borrowed(self),
         }
     }
 
-    fn exceeds_max_hold(&self, store: &dyn Store) -> bool {
-        self.with_operation(self.operation, &self.charges()).exceeds_max_hold(store)
+    async fn exceeds_max_hold(&self, store: &dyn Store) -> bool {
+        self.with_operation(self.operation, &self.charges()).exceeds_max_hold(store).await
     }
 
     /// Sets the id of the call. The store executes a call with this id once: see [`CallId`].

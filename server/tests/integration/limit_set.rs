@@ -7,11 +7,13 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{CurrentLimits, Timestamp};
+use tidegate_core::{Answer, CurrentLimits, Error, LimitSet, OverrideSource, Timestamp};
 use tidegate_server::envoy::decide::Behaviour;
 use tidegate_test_servers::{Redis, eventually};
 use tokio::process::Child;
@@ -76,6 +78,40 @@ fn an_override_replaces_the_limit_of_each_kind_and_keeps_the_usage() {
     // A quota cannot have another window, because it counts all hits.
     limits.replace("plan: fixed-window 4/1m".parse().unwrap());
     assert_eq!(hit(&scene, "quota", "alice").0, 2);
+}
+
+/// Returns all lines, as a server with the limit set does.
+#[derive(Debug)]
+struct Source(LimitSet);
+
+impl OverrideSource for Source {
+    fn read<'a>(&'a self, keys: &'a [String]) -> Answer<'a, Result<Vec<String>, Error>> {
+        let lines = self.0.lines();
+        Answer::ready(Ok(keys.iter().map(|key| lines[key].clone()).collect()))
+    }
+}
+
+#[test]
+fn an_override_that_is_not_in_memory_is_loaded() {
+    let limits = CurrentLimits::default();
+    let scene = scene(&limits);
+    let text: String = (0..9).fold(String::new(), |text, number| {
+        text + &format!("plan: fixed-window {}/1h for subject s{number}\n", number + 10)
+    });
+    let mut set = LimitSet::new().with_max_loaded(NonZeroUsize::MIN);
+    text.lines().for_each(|line| drop(set.set_line(line).unwrap()));
+    limits.replace_partly(set, Arc::new(Source(text.parse().unwrap())));
+    for number in 0..9 {
+        let limit = number + 10;
+        assert_eq!(hit(&scene, "plan", &format!("s{number}")), (limit, limit - 1, false));
+    }
+    assert_eq!(hit(&scene, "plan", "bob"), (2, 1, false));
+    // A request that needs several.
+    let all =
+        scene.ask(&request("d", vec![hits(&[("plan", "s3")], 1), hits(&[("used", "s4")], 1)]));
+    let all: Vec<_> =
+        all.statuses.iter().filter_map(|status| status.current_limit.as_ref()).collect();
+    assert_eq!(all.iter().map(|limit| limit.requests_per_unit).collect::<Vec<_>>(), [13, 14]);
 }
 
 #[test]

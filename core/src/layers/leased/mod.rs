@@ -163,7 +163,7 @@ impl<S: Store + 'static, C: Clock + 'static> Store for LeasedStore<S, C> {
         self.inner().until_turn(charges, place)
     }
 
-    fn adjusted_policy(&self, charge: &Charge<'_>) -> Option<Policy> {
+    fn adjusted_policy<'a>(&'a self, charge: Charge<'a>) -> Answer<'a, Option<Policy>> {
         self.inner().adjusted_policy(charge)
     }
 

@@ -15,8 +15,8 @@ impl Charge<'_> {
     /// Lowers the cost to the [maximum hold](crate::Policy::max_hold) of the policy by which the
     /// store decides the charge, if the cost exceeds this maximum.
     #[must_use]
-    pub fn within_max_hold(self, store: &(impl Store + ?Sized)) -> Self {
-        let adjusted = store.adjusted_policy(&self);
+    pub async fn within_max_hold(self, store: &(impl Store + ?Sized)) -> Self {
+        let adjusted = store.adjusted_policy(self).await;
         match adjusted.as_ref().unwrap_or(self.policy).max_hold() {
             Some(max) if !self.is_check_only => self.cost(self.cost.min(max)),
             _ => self,
@@ -34,13 +34,18 @@ impl Call<'_> {
     /// maximum, because the limiter lowers its costs [to the maximum](Charge::within_max_hold)
     /// before it sends the call.
     #[must_use]
-    pub fn exceeds_max_hold(&self, store: &(impl Store + ?Sized)) -> bool {
-        let denies = |charge: Charge<'_>| {
-            let adjusted = store.adjusted_policy(&charge);
+    pub async fn exceeds_max_hold(&self, store: &(impl Store + ?Sized)) -> bool {
+        if self.operation != Operation::Hold {
+            return false;
+        }
+        for charge in self.charges.iter() {
+            let adjusted = store.adjusted_policy(charge).await;
             let policy = adjusted.as_ref().unwrap_or(charge.policy);
-            !policy.is_shadow() && charge.exceeds_max_hold_of(policy)
-        };
-        self.operation == Operation::Hold && self.charges.iter().any(denies)
+            if !policy.is_shadow() && charge.exceeds_max_hold_of(policy) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Returns the refusal of a hold that [exceeds the maximum](Self::exceeds_max_hold). `peek` is
@@ -52,16 +57,19 @@ impl Call<'_> {
     /// use tidegate_core::{Call, CallId, Charge, Operation, Outcome, Policy};
     /// use tidegate_memory::MemoryStore;
     ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// let store = MemoryStore::new();
     /// let policy: Policy = "tokens: token-bucket 1000/1m max-hold 1/4".parse()?;
     /// let charges = [Charge::new(&policy, "alice").cost(300)];
     /// let hold = Call::new(Operation::Hold, &charges)
     ///     .with_id(CallId::new("job 7", Duration::from_secs(60)));
-    /// assert!(hold.exceeds_max_hold(&store));
+    /// assert!(hold.exceeds_max_hold(&store).await);
     /// let peek = store.decide_now(&Call::new(Operation::Peek, &charges))?;
     /// let decision = hold.max_hold_refusal(&peek);
     /// assert_eq!(decision.verdicts()[0].outcome(), Outcome::TooLarge);
     /// assert_eq!(decision.verdicts()[0].remaining(), 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn max_hold_refusal(&self, peek: &Decision) -> Decision {

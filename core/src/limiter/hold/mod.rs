@@ -130,7 +130,8 @@ async_operations! {
         max_wait: Duration
     ) -> Hold {
         let (charges, id) = (request.charges()?, CallId::new(id, ttl));
-        if Call::with_charges(Operation::Hold, charges).exceeds_max_hold(request.limiter.store()) {
+        let call = Call::with_charges(Operation::Hold, charges);
+        if call.exceeds_max_hold(request.limiter.store()).await {
             return hold(request.limiter, charges, Operation::Hold, id).await;
         }
         in_turn::hold(request.limiter, charges, id, max_wait).await
@@ -143,18 +144,19 @@ pub(super) async fn hold<S: Store>(
     operation: Operation,
     id: CallId<'_>,
 ) -> Result<Hold, Error> {
-    let bounded: SmallVec<[Charge<'_>; 4]>;
+    let mut bounded = SmallVec::<[Charge<'_>; 4]>::new();
     let charges = match operation.min_amount() {
         Some(_) => {
-            let store = limiter.store();
-            bounded = charges.iter().map(|charge| charge.within_max_hold(store)).collect();
+            for charge in charges.iter() {
+                bounded.push(charge.within_max_hold(limiter.store()).await);
+            }
             Charges::from(&bounded[..])
         }
         None => charges,
     };
     let call = Call::with_charges(operation, charges).with_id(id);
     let sent_at = Sent::now();
-    let decision = if call.exceeds_max_hold(limiter.store()) {
+    let decision = if call.exceeds_max_hold(limiter.store()).await {
         // The limiter checks the call itself, because the store receives a peek instead of this
         // call.
         call.check()?;

@@ -58,7 +58,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use tidegate_core::{Clock, CurrentLimits, DenyCache, Error, ErrorKind, PolicyLists, Share, Store};
+use tidegate_core::{
+    Clock, CurrentLimits, DenyCache, Error, ErrorKind, LimitSet, PolicyLists, Share, Store,
+};
 
 use carry_out::Stores;
 use deny_cache::LimitStore;
@@ -252,8 +254,11 @@ impl Decider {
     /// Returns the limits that apply to a request, and their subjects. Returns an empty list if the
     /// request is not valid.
     pub(crate) fn limits_of(&self, request: &RateLimitRequest) -> Vec<(Arc<StatKey>, Vec<u8>)> {
-        let planned =
-            self.config.load_full().map(|config| self.plan(&config, request).unwrap_or_default());
+        let limits = self.limits.set();
+        let planned = self
+            .config
+            .load_full()
+            .map(|config| self.plan(&config, request, &limits).unwrap_or_default());
         let limited =
             planned.unwrap_or_default().into_iter().filter_map(|planned| match planned.target {
                 Target::Limited(limited) => Some(limited),
@@ -266,8 +271,11 @@ impl Decider {
         &self,
         config: &Config,
         request: &RateLimitRequest,
+        limits: &LimitSet,
     ) -> Result<Vec<plan::Planned>, RequestError> {
-        plan::plan(config, request, &self.behaviour, &self.lists, &self.limits)
+        // One time for all descriptors, which the server reads only if it can matter.
+        let limits = (!limits.is_empty()).then(|| (limits, self.limits.now()));
+        plan::plan(config, request, &self.behaviour, &self.lists, limits)
     }
 
     /// Decides a request.
@@ -306,7 +314,11 @@ impl Decider {
         let config =
             config.ok_or_else(|| RequestError::new("no rate limit configuration loaded"))?;
         let behaviour = &self.behaviour;
-        let mut planned = self.plan(&config, request)?;
+        let limits = match self.limits.is_partial() {
+            true => plan::load(&config, request, &self.limits).await,
+            false => self.limits.set(),
+        };
+        let mut planned = self.plan(&config, request, &limits)?;
         planned.iter().for_each(plan::Planned::count_list);
         if let Some(share) = share {
             for descriptor in &mut planned {

@@ -94,17 +94,33 @@ impl Limited {
     }
 }
 
-/// Returns the plan for each descriptor of a request.
+/// Loads the overrides that the request needs, and that the limit set does not have in memory.
+pub(super) async fn load(
+    config: &Config,
+    request: &RateLimitRequest,
+    current: &CurrentLimits,
+) -> Arc<LimitSet> {
+    let found = request.descriptors.iter().filter_map(|descriptor| {
+        // A request that is not valid is refused later.
+        Some((matching::find(config, &request.domain, descriptor).ok()??, descriptor))
+    });
+    let found: Vec<_> = found.take(MAX_DESCRIPTORS).collect();
+    let needed = found.iter().filter_map(|(found, descriptor)| {
+        let (name, value) = name_and_value(found, descriptor)?;
+        Some((name, &b""[..], value))
+    });
+    current.load(&needed.collect::<Vec<_>>()).await
+}
+
+/// Returns the plan for each descriptor of a request. `limits` are the limit set and the time by
+/// which its overrides end.
 pub(super) fn plan(
     config: &Config,
     request: &RateLimitRequest,
     behaviour: &Behaviour,
     lists: &PolicyLists,
-    current: &CurrentLimits,
+    limits: Option<(&LimitSet, Timestamp)>,
 ) -> Result<Vec<Planned>, RequestError> {
-    let limits = current.set();
-    // One time for all descriptors, which the server reads only if it can matter.
-    let limits = (!limits.is_empty()).then(|| (limits, current.now()));
     let descriptors = &request.descriptors;
     if request.domain.is_empty() {
         return Err(RequestError::new("rate limit domain must not be empty"));
@@ -153,8 +169,7 @@ pub(super) fn plan(
                     true => None,
                     false => list_action(found, descriptor, lists),
                 };
-                let adjusted =
-                    limits.as_ref().and_then(|(set, now)| adjusted(found, descriptor, set, *now));
+                let adjusted = limits.and_then(|(set, now)| adjusted(found, descriptor, set, now));
                 let kind = adjusted.as_ref().unwrap_or(&found.limit.kind);
                 limited(found, kind, descriptor, subject, list, behaviour)?
             }
