@@ -13,9 +13,11 @@ use crate::{Answer, Call, Charge, Decision, Error, ErrorKind, Policy, Store, Tim
 ///
 /// The layer looks up the policy of each charge by its name, tenant and subject. If the set has a
 /// limit for them, the inner store receives the policy of the set. All operations are adjusted. The
-/// layer adds no call to the store, and a call uses one version of the set. If the set is [partly in
-/// memory](crate::LimitSet#a-set-that-is-partly-in-memory), the first call that needs another
-/// override waits until it was loaded. [`Decision::adjusted_policy`] returns the applied policy.
+/// layer adds no call to the store, and a call uses one version of the set.
+/// [`Decision::adjusted_policy`] returns the applied policy.
+///
+/// A set can be [partly in memory](crate::LimitSet#a-set-that-is-partly-in-memory). The first call
+/// that needs another override waits until it was loaded.
 ///
 /// A policy without a given name is never replaced, because its name contains its numbers.
 ///

@@ -159,8 +159,8 @@ impl CurrentLimits {
         self.versions()
     }
 
-    /// Returns `false` while calls must not wait for a source that has failed. After the pause, this
-    /// method returns `true` to one call, which tries the source again.
+    /// Returns `false` while calls must not wait for a source that has failed. After the pause, one
+    /// call gets `true`, and tries the source again.
     fn may_load(&self) -> bool {
         let (load_again_at, order) = (&self.0.load_again_at, Ordering::Relaxed);
         let at = load_again_at.load(order);

@@ -292,8 +292,8 @@ impl LimitSet {
     }
 }
 
-/// The name of a policy, a tenant and a subject, whose limit a call needs. The tenant is empty for a
-/// subject without a tenant.
+/// The name of a policy, a tenant and a subject, whose limit a call needs. The tenant is empty for
+/// a subject without a tenant.
 pub(crate) type LookUp<'a> = (&'a str, &'a [u8], &'a [u8]);
 
 /// Returns what a set is searched for to find the limit of a charge. Returns `None` if no set

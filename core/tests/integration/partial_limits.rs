@@ -21,13 +21,13 @@ use tidegate_memory::MemoryStore;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Keeps the overrides of one version, and records what is read.
+/// Keeps the overrides of one version, and records the keys of each read.
 #[derive(Default)]
 struct Source {
     lines: BTreeMap<String, String>,
     reads: Mutex<Vec<Vec<String>>>,
     is_away: AtomicBool,
-    /// What happens while overrides are read.
+    /// A function that is called while overrides are read.
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
