@@ -1,13 +1,15 @@
 //! Follows a kept limit set.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{self, Arc, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::{Answer, CurrentLimits, Error, ErrorKind, LimitSet, OverrideSource, Store};
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::{KeptLimits, LimitBook, LimitBookError, Version, corrupt};
+use super::{KeptLimits, LimitBook, LimitBookError, Version, add_lines_before, corrupt};
 
 /// The interval between two reads of the version.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -140,10 +142,9 @@ impl LimitBook {
         if is_in_force {
             limits.add_loaded(&before);
         }
-        let (book, version) = (self.clone(), kept.version());
-        let source = Source { book, version, failures: failures.clone() };
+        let source = Source::new(self.clone(), kept.version(), failures.clone());
         limits.replace_partly(kept.set.clone(), Arc::new(source));
-        *in_force = version;
+        *in_force = kept.version();
         let (policies, overrides) = (kept.set.policies().count(), kept.set.overrides());
         Ok(LimitsEvent::InForce { version: kept.version, policies, overrides })
     }
@@ -151,7 +152,7 @@ impl LimitBook {
 
 /// The last failure to read an override for a call, which was not reported yet.
 #[derive(Debug, Clone, Default)]
-struct Failures(Arc<Mutex<Option<LimitBookError>>>);
+struct Failures(Arc<sync::Mutex<Option<LimitBookError>>>);
 
 impl Failures {
     fn add(&self, error: LimitBookError) {
@@ -168,13 +169,55 @@ impl Failures {
 struct Source {
     book: LimitBook,
     version: Version,
+    changed: Mutex<Changed>,
     failures: Failures,
+}
+
+/// The limits that other versions have changed since the version of a source.
+#[derive(Debug)]
+struct Changed {
+    /// The last of these versions.
+    until: Version,
+    /// The lines in the version of the source, by their keys.
+    before: HashMap<String, Option<String>>,
+}
+
+impl Source {
+    fn new(book: LimitBook, version: Version, failures: Failures) -> Self {
+        let changed = Changed { until: version, before: HashMap::new() };
+        Self { book, version, changed: Mutex::new(changed), failures }
+    }
+
+    /// Returns the lines with these keys, as the version of the source has them.
+    async fn lines(&self, keys: &[String]) -> Result<Vec<Option<String>>, LimitBookError> {
+        let (found, mut lines) = self.book.lines(keys).await?;
+        let mut changed = self.changed.lock().await;
+        // One call reads the changes of a version for all calls. Another call can have read newer
+        // lines in the meantime.
+        let is_between = self.version.0 < found.0 && found.0 < changed.until.0;
+        if !is_between && found != self.version && found != changed.until {
+            let Some(changes) = self.book.changes(changed.until, found).await? else {
+                let (known, found) = (self.version.0, found.0);
+                return Err(LimitBookError::Corrupt(format!(
+                    "the limit set has version {found}, whose history does not lead back to {known}"
+                )));
+            };
+            add_lines_before(&mut changed.before, changes)?;
+            changed.until = found;
+        }
+        for (key, line) in keys.iter().zip(&mut lines) {
+            if let Some(before) = changed.before.get(key) {
+                line.clone_from(before);
+            }
+        }
+        Ok(lines)
+    }
 }
 
 impl OverrideSource for Source {
     fn read<'a>(&'a self, keys: &'a [String]) -> Answer<'a, Result<Vec<String>, Error>> {
         Answer::later(async move {
-            let lines = self.book.lines_of(self.version, keys).await.map_err(|error| {
+            let lines = self.lines(keys).await.map_err(|error| {
                 self.failures.add(error.clone());
                 match error {
                     LimitBookError::Store(error) => error,

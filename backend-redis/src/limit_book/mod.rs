@@ -4,7 +4,7 @@ mod change;
 mod follow;
 mod run;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -259,26 +259,19 @@ impl LimitBook {
             )));
         }
         if let Some(changes) = self.catch_up(kept, version).await? {
-            let (mut changed, mut before) = (HashSet::new(), vec![]);
-            for (old, new) in changes.into_iter().flat_map(|change| change.lines) {
-                let key =
-                    old.as_ref().or(new.as_ref()).and_then(|line| LimitSet::key_of(line).ok());
-                if changed.insert(key) {
-                    before.extend(old);
-                }
-            }
-            return Ok(before);
+            let mut before = HashMap::new();
+            add_lines_before(&mut before, changes)?;
+            return Ok(before.into_values().flatten().collect());
         }
         *kept = self.read_into(&LimitSet::new().with_max_loaded(self.max_loaded)).await?;
         Ok(vec![])
     }
 
-    /// Returns the lines with these keys, as `version` has them.
-    async fn lines_of(
+    /// Reads the lines with these keys, and the version that has them.
+    async fn lines(
         &self,
-        version: Version,
         keys: &[String],
-    ) -> Result<Vec<Option<String>>, LimitBookError> {
+    ) -> Result<(Version, Vec<Option<String>>), LimitBookError> {
         let mut commands = Pipeline::new();
         commands.cmd("HMGET").arg(&self.limits).arg(VERSION).arg(keys);
         let [fields] = self.run(&commands).await?;
@@ -286,23 +279,7 @@ impl LimitBook {
         if fields.len() != keys.len() + 1 {
             return Err(not_valid());
         }
-        let found = Version::parse(fields.remove(0).as_deref())?;
-        let Some(changes) = self.changes(version, found).await? else {
-            let (known, found) = (version.0, found.0);
-            return Err(LimitBookError::Corrupt(format!(
-                "the limit set has version {found}, whose history does not lead back to {known}"
-            )));
-        };
-        // The newest change is reverted first.
-        for (before, after) in changes.into_iter().rev().flat_map(|change| change.lines) {
-            let Some(line) = before.as_ref().or(after.as_ref()) else { continue };
-            let key = LimitSet::key_of(line).map_err(|error| corrupt(line, &error))?;
-            let place = keys.iter().position(|wanted| *wanted == key);
-            if let Some(field) = place.and_then(|place| fields.get_mut(place)) {
-                *field = before;
-            }
-        }
-        Ok(fields)
+        Ok((Version::parse(fields.remove(0).as_deref())?, fields))
     }
 
     async fn version(&self) -> Result<(Version, Timestamp), LimitBookError> {
@@ -381,16 +358,22 @@ impl LimitBook {
         let Some(missing) = missing.filter(|missing| *missing < Self::MAX_HISTORY) else {
             return Ok(None);
         };
-        // The list can also end with changes that were made after `to` was read.
-        let mut changes = self.history(missing.saturating_add(100)).await?;
-        changes.retain(|change| (from.0..=to.0).contains(&change.version));
-        let made_at = |number: u64| {
-            let change = changes.iter().find(|change| change.version == number);
-            change.map_or(Timestamp::EPOCH, |change| change.time)
-        };
-        let is_connected = made_at(from.0) == from.1 && made_at(to.0) == to.1;
-        changes.retain(|change| change.version > from.0);
-        Ok((is_connected && changes.len() == missing).then_some(changes))
+        // The list has the change that made `from`, the missing changes, and sometimes changes that
+        // were made after `to` was read.
+        for others in [1, 100] {
+            let mut changes = self.history(missing.saturating_add(others)).await?;
+            changes.retain(|change| (from.0..=to.0).contains(&change.version));
+            let made_at = |number: u64| {
+                let change = changes.iter().find(|change| change.version == number);
+                change.map_or(Timestamp::EPOCH, |change| change.time)
+            };
+            let is_connected = made_at(from.0) == from.1 && made_at(to.0) == to.1;
+            changes.retain(|change| change.version > from.0);
+            if is_connected && changes.len() == missing {
+                return Ok(Some(changes));
+            }
+        }
+        Ok(None)
     }
 
     /// Replaces the version `kept` by `set`. Returns the number of the new version.
@@ -499,6 +482,20 @@ impl fmt::Debug for LimitBook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LimitBook({})", self.limits.escape_ascii())
     }
+}
+
+/// Adds the line of each changed limit before the first of `changes`, by its key. Keeps the lines
+/// before earlier changes.
+fn add_lines_before(
+    before: &mut HashMap<String, Option<String>>,
+    changes: Vec<LimitChange>,
+) -> Result<(), LimitBookError> {
+    for (old, new) in changes.into_iter().flat_map(|change| change.lines) {
+        let Some(line) = old.as_ref().or(new.as_ref()) else { continue };
+        let key = LimitSet::key_of(line).map_err(|error| corrupt(line, &error))?;
+        before.entry(key).or_insert(old);
+    }
+    Ok(())
 }
 
 /// Returns the index of the oldest of the last `count` entries of a list.

@@ -426,19 +426,27 @@ async fn a_follower_reads_overrides_as_its_version_has_them() {
     // The follower stops at version 1, as if the other versions were made within half a second.
     follower.task.abort();
     change(&book, "a: fixed-window 5/1h for subject x\na: fixed-window 4/1h for subject z").await;
-    change(&book, "a: fixed-window 6/1h for subject x\na: fixed-window 6/1h for subject y").await;
-    for _ in 0..2 {
+    for version in [
+        "a: fixed-window 6/1h for subject x\na: fixed-window 6/1h for subject y",
+        "a: fixed-window 7/1h for subject z",
+        "a: fixed-window 7/1h for subject x\na: fixed-window 7/1h for subject other",
+    ] {
+        change(&book, version).await;
         for (subject, limit) in [("x", 2), ("y", 3), ("z", 4), ("other", 1)] {
             assert_eq!(follower.limit(subject).await, limit);
         }
     }
-    // Without the history, no override is read. One override is in memory.
-    client.call(&["DEL", &format!("{prefix}:%limit-changes:{{limits}}")]).await.unwrap();
+    // A failover loses the versions, and others are made. Their overrides are not read. One override
+    // is in memory.
+    let key = |name: &str| format!("{prefix}:%{name}:{{limits}}");
+    client.call(&["DEL", &key("limits"), &key("limit-changes")]).await.unwrap();
+    change(&book, "a: fixed-window 8/1h for subject x\na: fixed-window 8/1h for subject y").await;
     let mut limits = vec![];
     for subject in ["x", "y", "z"] {
         limits.push(follower.limit(subject).await);
     }
     assert_eq!(limits.iter().filter(|limit| **limit > 1).count(), 1, "{limits:?}");
+    assert!(!limits.contains(&8), "{limits:?}");
 }
 
 #[tokio::test]
