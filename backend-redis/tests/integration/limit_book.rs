@@ -436,8 +436,8 @@ async fn a_follower_reads_overrides_as_its_version_has_them() {
             assert_eq!(follower.limit(subject).await, limit);
         }
     }
-    // A failover loses the versions, and others are made. Their overrides are not read. One override
-    // is in memory.
+    // A failover loses the versions, and others are made. Their overrides are not read. One
+    // override is in memory.
     let key = |name: &str| format!("{prefix}:%{name}:{{limits}}");
     client.call(&["DEL", &key("limits"), &key("limit-changes")]).await.unwrap();
     change(&book, "a: fixed-window 8/1h for subject x\na: fixed-window 8/1h for subject y").await;
