@@ -83,6 +83,7 @@ impl<'s> App<'s> {
         let (lists, current_limits) = (PolicyLists::new(), CurrentLimits::default());
         let Opened { service, activity, leases, limit_book } =
             open(settings, &memory, &lists, &current_limits).await?;
+        let limit_book = limit_book.map(|book| book.max_loaded(settings.max_overrides));
         let directory = settings.lists.clone();
         let list_files = directory.map(|directory| ListFiles::read(directory, lists.clone()));
         let list_files = list_files.transpose()?;

@@ -15,6 +15,7 @@ mod xds;
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -176,6 +177,8 @@ pub(crate) struct Settings {
     pub(crate) lists: Option<PathBuf>,
     /// The file of the limit set, or `store`.
     pub(crate) limit_set: Option<PathBuf>,
+    /// The maximum number of overrides of each policy in memory.
+    pub(crate) max_overrides: NonZeroUsize,
     pub(crate) leases_all: bool,
     /// The management server; `None` if the limits are in a directory.
     pub(crate) xds: Option<XdsSettings>,
@@ -242,6 +245,8 @@ impl Settings {
         let same_domain = values.get("limits.merge_domains", switch())?;
         let lists = values.get("limits.lists", values::file())?;
         let limit_set = values.get("limits.limit_set", values::file())?;
+        let any_number = number(NonZeroUsize::MIN, NonZeroUsize::MAX);
+        let max_overrides = values.get("limits.max_overrides", any_number)?;
         let leases_all = values.get("limits.lease_all", switch())?;
         let answers = answers(values)?;
         let xds = xds::read(values)?;
@@ -256,6 +261,7 @@ impl Settings {
             same_domain: if same_domain { SameDomain::Merge } else { SameDomain::Refuse },
             lists,
             limit_set,
+            max_overrides,
             leases_all,
             xds: is_xds.then_some(xds),
             starts_without_limits,

@@ -302,7 +302,8 @@ async fn servers_follow_the_set_in_the_store_that_the_commands_change() {
     );
     let (mut first, mut second) = (program(), program());
     settings(&mut first, &text);
-    settings(&mut second, &text);
+    // The second server has at most one override in memory.
+    settings(&mut second, &text.replace("[http]", "max_overrides = 1\n[http]"));
     let ((_one, first), (_two, second)) = (serving(first).await, serving(second).await);
     assert_eq!(limit(first, "alice").await, 5);
     assert_eq!(limit(second, "bob").await, 3);
@@ -316,6 +317,9 @@ async fn servers_follow_the_set_in_the_store_that_the_commands_change() {
         })
         .await
         .unwrap();
+        for (subject, expected) in [("alice", 5), ("bob", 8), ("alice", 5), ("carol", 3)] {
+            assert_eq!(limit(server, subject).await, expected);
+        }
     }
     let metrics = call(second, "GET", "/metrics", "").await.1;
     assert!(metrics.contains("tidegate_server_limit_set_version 2"), "{metrics}");
