@@ -147,7 +147,7 @@ pub(crate) struct Replay {
     /// Pool that all subjects share, such as `gcra 1000/s` or `fair-pool 1000/1m`. A request that a
     /// policy refuses is charged to the pool, and is denied only if the pool refuses it too. Each
     /// policy is replayed with its own pool. The report shows the number of requests that the pool
-    /// admitted.
+    /// admitted, and the shares of a fair pool.
     #[arg(long, value_name = "POLICY", value_parser = policy, conflicts_with_all = ["late_cost", "duration", "leased", "suggest"])]
     pub(crate) pool: Option<Policy>,
 

@@ -60,7 +60,7 @@ impl PolicyRun {
         store.supports(policy)?;
         let decisions =
             keep_decisions.then(Decisions::new).transpose().map_err(Error::Decisions)?;
-        let (policy, tally) = (policy.clone(), Tally::new(policy));
+        let (policy, tally) = (policy.clone(), Tally::new(policy, None));
         let (stale, leased, pool, before) = (None, None, None, None);
         Ok(Self {
             policy,
@@ -101,6 +101,7 @@ impl PolicyRun {
     pub(super) fn spill_to(&mut self, pool: &Policy) -> Result<(), Error> {
         self.store.supports(pool)?;
         self.pool = Some(pool.clone());
+        self.tally = Tally::new(&self.policy, Some(pool));
         let charges = self.charges(1, b"subject");
         Call::acquire(&charges).check()?;
         drop(charges);
@@ -209,7 +210,7 @@ impl PolicyRun {
         if let Ok(fresh) = self.stores.open(self.clock.clone(), self.limits.clone()) {
             self.stale = Some(std::mem::replace(&mut self.store, fresh));
         }
-        self.tally = Tally::new(&self.policy);
+        self.tally = Tally::new(&self.policy, self.pool.as_ref());
         if let Some(decisions) = &mut self.decisions {
             // If the file of the decisions cannot be emptied, writing the next decision to it fails
             // too, and that error is returned.

@@ -1,6 +1,6 @@
 use std::cmp::Reverse;
 
-use tidegate_core::{Algorithm, Decision, Outcome, Policy};
+use tidegate_core::{Algorithm, Outcome, Policy};
 
 use super::tally::{LISTED, printable};
 use crate::report::{Member, SharesReport};
@@ -16,7 +16,8 @@ pub(super) struct Shares {
     current: Option<(u64, bool)>,
     windows: u64,
     windows_refused: u64,
-    by_subject: Vec<Sums>,
+    /// `None` for a subject without requests to the pool.
+    by_subject: Vec<Option<Sums>>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -34,8 +35,8 @@ impl Shares {
         Some(Self { window, current: None, windows: 0, windows_refused: 0, by_subject })
     }
 
-    /// Counts a request. Times must not decrease.
-    pub(super) fn count(&mut self, record: Record, decision: &Decision) {
+    /// Counts a request that the pool has decided with this outcome. Times must not decrease.
+    pub(super) fn count(&mut self, record: Record, outcome: Option<Outcome>) {
         let number = record.time / self.window;
         let (_, has_refused) = match &mut self.current {
             Some(current) if current.0 == number => current,
@@ -46,11 +47,11 @@ impl Shares {
         };
         let subject = record.subject as usize;
         if subject >= self.by_subject.len() {
-            self.by_subject.resize(subject + 1, Sums::default());
+            self.by_subject.resize(subject + 1, None);
         }
-        let sums = &mut self.by_subject[subject];
+        let sums = self.by_subject[subject].get_or_insert_default();
         sums.demand = sums.demand.saturating_add(record.cost);
-        match decision.verdicts().first().map(|verdict| verdict.outcome()) {
+        match outcome {
             Some(Outcome::Allowed) => sums.admitted = sums.admitted.saturating_add(record.cost),
             // The pool refused the request, and an alternative to the pool possibly admitted it.
             Some(Outcome::Denied | Outcome::Skipped) if !*has_refused => {
@@ -62,7 +63,9 @@ impl Shares {
     }
 
     pub(super) fn report(&self, subjects: &Subjects) -> SharesReport {
-        let mut sorted: Vec<(usize, Sums)> = self.by_subject.iter().copied().enumerate().collect();
+        let members = self.by_subject.iter().enumerate();
+        let mut sorted: Vec<(usize, Sums)> =
+            members.filter_map(|(subject, sums)| Some((subject, (*sums)?))).collect();
         // Subjects with equal demands are listed in the order in which they were first seen.
         sorted.sort_by_key(|&(subject, sums)| (Reverse(sums.demand), subject));
         let member = |&(subject, sums): &(usize, Sums)| Member {
@@ -70,8 +73,9 @@ impl Shares {
             demand: sums.demand,
             admitted: sums.admitted,
         };
-        let sum =
-            |part: fn(&Sums) -> u64| self.by_subject.iter().map(part).fold(0, u64::saturating_add);
+        let sum = |part: fn(&Sums) -> u64| {
+            sorted.iter().map(|(_, sums)| part(sums)).fold(0, u64::saturating_add)
+        };
         SharesReport {
             subjects: sorted.len() as u64,
             demand: sum(|sums| sums.demand),

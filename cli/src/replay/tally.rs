@@ -26,6 +26,8 @@ pub(super) struct Tally {
     timeline: Timeline,
     days: Option<Days>,
     shares: Option<Shares>,
+    /// The shares of the pool that pays for requests which the policy refuses.
+    pool_shares: Option<Shares>,
     grants: GrantsReport,
     /// The requests that the pool has paid for.
     pool: PoolReport,
@@ -43,11 +45,14 @@ struct Counts {
 }
 
 impl Tally {
-    pub(super) fn new(policy: &Policy) -> Self {
+    /// Creates a tally of a policy, and of the pool that pays for requests which the policy
+    /// refuses.
+    pub(super) fn new(policy: &Policy, pool: Option<&Policy>) -> Self {
         let credits = policy.is_credits().then(|| policy.limit());
         let warns = policy.warn_percent().is_some();
         let (days, shares) = (Days::new(policy), Shares::new(policy));
-        Self { days, shares, credits, warns, ..Self::default() }
+        let pool_shares = pool.and_then(Shares::new);
+        Self { days, shares, pool_shares, credits, warns, ..Self::default() }
     }
 
     pub(super) fn count(&mut self, record: Record, decision: &Decision) {
@@ -86,8 +91,15 @@ impl Tally {
         if let Some(days) = &mut self.days {
             days.count(record.time, admitted);
         }
+        let outcome =
+            |place: usize| decision.verdicts().get(place).map(|verdict| verdict.outcome());
         if let Some(shares) = &mut self.shares {
-            shares.count(record, decision);
+            shares.count(record, outcome(0));
+        }
+        if let Some(shares) = &mut self.pool_shares
+            && matches!(outcome(0), Some(Outcome::Denied | Outcome::Skipped))
+        {
+            shares.count(record, outcome(1));
         }
     }
 
@@ -140,7 +152,11 @@ impl Tally {
             grants: (self.grants != GrantsReport::default()).then_some(self.grants),
             warnings,
             compared: None,
-            pool: pool.map(|pool| PoolReport { policy: pool.to_string(), ..self.pool.clone() }),
+            pool: pool.map(|pool| PoolReport {
+                policy: pool.to_string(),
+                shares: self.pool_shares.as_ref().map(|shares| shares.report(subjects)),
+                ..self.pool.clone()
+            }),
             shares: self.shares.as_ref().map(|shares| shares.report(subjects)),
             days: self.days.as_ref().map(Days::report).unwrap_or_default(),
         }

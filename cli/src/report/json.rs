@@ -71,7 +71,8 @@
 //!   at which it warned, and their subjects.
 //! * With `--pool`, a policy has `pool`, such as `{"policy": "pool: gcra 9/1s burst 9", "admitted":
 //!   8, "cost_admitted": 8}`. The numbers `admitted` and `cost_admitted` of the policy include the
-//!   requests that the pool admitted.
+//!   requests that the pool admitted. If the pool is a fair pool, `pool` also has `shares`, whose
+//!   `demand` is the cost of the requests that the policy refused.
 //! * With `--limit-set-before`, a policy has `compared`: the numbers of subjects that are denied
 //!   now and were not before (`subjects_new`), more often (`subjects_more`) and less often
 //!   (`subjects_fewer`), and the list `subjects` with `requests`, `denied_before` and `denied`.

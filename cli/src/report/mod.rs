@@ -233,6 +233,22 @@ pub struct PoolReport {
     pub admitted: u64,
     /// The cost of these requests.
     pub cost_admitted: u64,
+    /// The shares of the members of a fair pool, or `None` for other policies. The demand of a
+    /// member is the cost of the requests that the policy refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<SharesReport>,
+}
+
+impl PolicyReport {
+    /// Returns the shares of the policy and of its pool. A text names the fair pool.
+    pub(crate) fn all_shares(&self) -> impl Iterator<Item = (String, &SharesReport)> {
+        let own = self.shares.iter().map(|shares| (self.policy.clone(), shares));
+        let pool = self.pool.iter().filter_map(|pool| {
+            let name = format!("{}, after {}", pool.policy, self.policy);
+            Some((name, pool.shares.as_ref()?))
+        });
+        own.chain(pool)
+    }
 }
 
 /// The requests at which a policy [warned](tidegate_core::Policy::warn_at).

@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidegate::replay::{Backend, Leasing, Replay};
-use tidegate::report::{LeasedReport, PolicyReport, SharesReport};
+use tidegate::report::{LeasedReport, Member, PolicyReport, SharesReport};
 use tidegate::trace::{By, Input, Options, Order, TimeUnit, replay_in_order};
 use tidegate_core::{Call, Charge, ManualClock, Outcome, Policy, Timestamp};
 use tidegate_memory::MemoryStore;
@@ -120,7 +120,16 @@ proptest! {
         // A fair pool as the pool of a policy that admits nothing has the same members.
         let nothing = ["other: fixed-window 0/1m".parse().unwrap()];
         let (reports, _) = replay(&requests, &nothing, Some(&policy));
-        prop_assert_eq!(reports[0].pool.as_ref().unwrap().cost_admitted, admitted);
+        let pool = reports[0].pool.as_ref().unwrap();
+        prop_assert_eq!(pool.cost_admitted, admitted);
+        let pool_shares = pool.shares.as_ref().unwrap();
+        prop_assert_eq!((pool_shares.demand, pool_shares.admitted), (demand, admitted));
+        prop_assert_eq!(pool_shares.windows_refused, refused as u64);
+        // The policy admits requests without cost.
+        let with_demand = |members: &[Member]| -> Vec<Member> {
+            members.iter().filter(|member| member.demand > 0).cloned().collect()
+        };
+        prop_assert_eq!(with_demand(&pool_shares.members), with_demand(&shares.members));
     }
 }
 
@@ -215,7 +224,23 @@ acme        400       150     37.5 %   75.0 %
 globex      160        50     31.3 %   25.0 %
 ";
     assert!(table.ends_with(rows), "{table}");
-    assert!(std::fs::read_to_string(page).unwrap().contains("Shares of fair-pool 100/1m</h2>"));
+    assert!(std::fs::read_to_string(&page).unwrap().contains("Shares of fair-pool 100/1m</h2>"));
+
+    // Each tenant has 40 requests a minute, and a share of the pool for the others.
+    let options = ["-p", "fixed-window 40/1m", "--pool", "fair-pool 60/1m"];
+    let expected = json!({
+        "subjects": 2, "demand": 400, "admitted": 120, "windows": 2, "windows_refused": 2,
+        "members": [
+            {"subject": "acme", "demand": 320, "admitted": 90},
+            {"subject": "globex", "demand": 80, "admitted": 30},
+        ],
+    });
+    assert_eq!(json(&options)["policies"][0]["pool"]["shares"], expected);
+    let options = [&options[..], &["--html", page.to_str().unwrap()]].concat();
+    let table = text(&tidegate(&options, &log()).stdout);
+    let title = "hares of fair-pool 60/1m, after fixed-window 40/1m";
+    assert!(table.to_lowercase().contains(title), "{table}");
+    assert!(std::fs::read_to_string(page).unwrap().contains(title));
 }
 
 #[test]

@@ -4,20 +4,20 @@ use std::io;
 
 use super::escape::Html;
 use super::subjects::HINT;
-use crate::report::Report;
 use crate::report::escape::shorten;
 use crate::report::number::{counted, share, thousands};
+use crate::report::{PolicyReport, Report};
 
 /// Writes a section for each fair pool, with a table of its members.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
-    for (number, policy) in report.policies.iter().enumerate() {
-        let Some(shares) = &policy.shares else { continue };
+    let all = report.policies.iter().flat_map(PolicyReport::all_shares);
+    for (number, (pool, shares)) in all.enumerate() {
         write!(
             out,
             "<section aria-labelledby=\"shares-{number}\">\n<h2 id=\"shares-{number}\">Shares of {}</h2>\n\
              <p class=\"note\">The pool has {}. It refused requests in {} of {}.</p>\n\
              <div class=\"scroll\"><table><thead><tr><th scope=\"col\">Subject</th>",
-            Html(&policy.policy),
+            Html(&pool),
             counted(shares.subjects, "member", "members"),
             thousands(shares.windows_refused),
             counted(shares.windows, "window", "windows"),

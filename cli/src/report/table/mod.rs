@@ -75,10 +75,9 @@ pub fn write(report: &Report, out: &mut impl io::Write, options: Options) -> io:
         writeln!(out)?;
         days::write(policy, out, options.width, paint)?;
     }
-    for policy in &report.policies {
-        let Some(shares) = &policy.shares else { continue };
+    for (pool, shares) in report.policies.iter().flat_map(PolicyReport::all_shares) {
         writeln!(out)?;
-        shares::write(policy, shares, out, options.width, paint)?;
+        shares::write(&pool, shares, out, options.width, paint)?;
     }
     for group in report.suggestions.chunk_by(|a, b| a.asked == b.asked) {
         writeln!(out)?;

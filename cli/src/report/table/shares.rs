@@ -4,18 +4,18 @@ use std::io;
 
 use super::grid::{Cell, Grid};
 use super::paint::{Paint, Tone};
+use crate::report::SharesReport;
 use crate::report::escape::{shorten, visible};
 use crate::report::number::{counted, share, thousands};
-use crate::report::{PolicyReport, SharesReport};
 
 pub(super) fn write(
-    policy: &PolicyReport,
+    pool: &str,
     shares: &SharesReport,
     out: &mut impl io::Write,
     width: usize,
     paint: Paint,
 ) -> io::Result<()> {
-    let title = format!("SHARES OF {}", visible(&policy.policy));
+    let title = format!("SHARES OF {}", visible(pool));
     writeln!(out, "{}", paint.text(&shorten(&title, width), Tone::Heading))?;
     writeln!(
         out,

@@ -100,7 +100,7 @@ prop_compose! {
         shares in prop::option::of(shares()),
         grants in prop::option::of([number(), number(), number()]),
         warnings in prop::option::of([number(), number()]),
-        pool in prop::option::of((text(), number(), number())),
+        pool in prop::option::of((text(), number(), number(), prop::option::of(shares()))),
         compared in prop::option::of(compared()),
     ) -> PolicyReport {
         let [policy, algorithm] = words;
@@ -111,8 +111,8 @@ prop_compose! {
             grants: grants.map(|[amount, made, refused]| GrantsReport { amount, made, refused }),
             warnings: warnings.map(|[requests, subjects]| WarningsReport { requests, subjects }),
             compared,
-            pool: pool.map(|(policy, admitted, cost_admitted)| {
-                PoolReport { policy, admitted, cost_admitted }
+            pool: pool.map(|(policy, admitted, cost_admitted, shares)| {
+                PoolReport { policy, admitted, cost_admitted, shares }
             }),
         }
     }
