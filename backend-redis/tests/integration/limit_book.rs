@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tidegate_memory::MemoryStore;
 use tidegate_redis::{
-    Call, Charge, CurrentLimits, KeptLimits, LimitBook, LimitBookError, LimitSet, LimitsEvent,
-    ManualClock, Operation, RedisStore, Store, StoreExt,
+    Call, CallId, Charge, CurrentLimits, KeptLimits, LimitBook, LimitBookError, LimitSet,
+    LimitsEvent, ManualClock, Operation, RedisStore, Store, StoreExt,
 };
 use tidegate_test_servers::{Redis, eventually};
 use tokio::task::JoinHandle;
@@ -394,8 +394,8 @@ async fn a_follower_reads_an_override_when_a_call_needs_it() {
     change(&book, LIMITS).await;
     let follower = Follower::start(&book, MemoryStore::new());
     follower.until_version(1).await;
-    let set = follower.limits.set();
-    assert_eq!((set.overrides(), set.lines().len()), (3, 1));
+    let first = follower.limits.set();
+    assert_eq!((first.overrides(), first.lines().len()), (3, 1));
     let subjects = ["x", "y", "z", "other"];
     let limits = async || {
         let mut all = vec![];
@@ -405,11 +405,27 @@ async fn a_follower_reads_an_override_when_a_call_needs_it() {
         all
     };
     assert_eq!(limits().await, [2, 3, 4, 1]);
+    // Another process holds.
+    let memory = Arc::new(MemoryStore::new());
+    let other = Arc::clone(&memory).adjusted(CurrentLimits::new(set(LIMITS)));
+    let (policy, id) =
+        (policy("a: fixed-window 1/1h"), CallId::new(b"job", Duration::from_secs(60)));
+    let charges = [Charge::new(&policy, "x").cost(2)];
+    let hold = Call::new(Operation::Hold, &charges).with_id(id);
+    assert!(other.decide(hold).await.unwrap().is_allowed());
+    assert_eq!(follower.limit("z").await, 4);
     // Other overrides change, are removed and are added.
     let text = "a: fixed-window 7/1h for subject x\na: fixed-window 4/1h for subject z\n\
         a: fixed-window 8/1h for subject other\na: fixed-window 9/1h";
     change(&book, text).await;
     follower.until_version(2).await;
+    // The override in memory stays there.
+    assert!(follower.limits.set().lines().contains_key("a for subject z"));
+    // A settlement finds the hold, although its override was not in memory and has changed.
+    let charges = [Charge::new(&policy, "x").cost(1)];
+    let settle = Call::new(Operation::Settle, &charges).with_id(id);
+    let store = memory.adjusted(follower.limits.clone());
+    assert!(store.decide(settle).await.unwrap().is_allowed());
     assert_eq!(limits().await, [7, 9, 4, 8]);
     assert_eq!(follower.limits.set().overrides(), 3);
 }

@@ -98,6 +98,7 @@ async fn a_call_loads_the_overrides_that_it_needs_once() {
     assert_eq!((set.policies().count(), set.overrides(), set.lines().len()), (1, 5, 2));
     assert!(limits.is_partial());
     let store = MemoryStore::new().adjusted(limits.clone());
+    assert!(!store.answers_immediately());
     // The first override is in memory, and the store knows that others do not exist.
     for (tenant, subject, expected) in [("", "a", 3), ("", "c", 2), ("v", "a", 2)] {
         assert_eq!(limit(&store, tenant, subject).await, expected);
@@ -118,6 +119,7 @@ async fn a_batch_loads_its_overrides_together() {
     let (limits, source) = (CurrentLimits::default(), Source::new(TEXT));
     limits.replace_partly(partial(TEXT, 9), source.clone());
     assert!(!limits.is_partial());
+    assert!(MemoryStore::new().adjusted(limits.clone()).answers_immediately());
     // An override of another policy fills the memory of this policy only.
     let text =
         TEXT.replace("p: fixed-window 2/1h", "p: fixed-window 2/1h\np: gcra 1/s for subject z");
