@@ -234,18 +234,10 @@ impl OverrideSource for Source {
 
 /// Checks that the limit with this key exists and is valid.
 fn valid(key: &str, line: Option<String>) -> Result<String, LimitBookError> {
-    let Some(line) = line else {
-        let key = key.escape_debug().take(100).collect::<String>();
-        return Err(LimitBookError::Corrupt(format!("the server has lost the limit `{key}`")));
-    };
+    let Some(line) = line else { return Err(corrupt(key, &"it is missing")) };
     match LimitSet::key_of(&line) {
         Ok(found) if found == key => Ok(line),
-        Ok(_) => {
-            let key = key.escape_debug().take(100).collect::<String>();
-            Err(LimitBookError::Corrupt(format!(
-                "the limit `{key}` on the server has other subjects"
-            )))
-        }
+        Ok(_) => Err(corrupt(key, &"it has the subjects of another limit")),
         Err(error) => Err(corrupt(key, &error)),
     }
 }

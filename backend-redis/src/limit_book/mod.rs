@@ -511,7 +511,7 @@ fn not_valid() -> LimitBookError {
     LimitBookError::Corrupt("the server sent a limit set that is not valid".to_owned())
 }
 
-fn corrupt(key: &str, error: &LimitSetError) -> LimitBookError {
+fn corrupt(key: &str, error: &dyn fmt::Display) -> LimitBookError {
     let key = key.escape_debug().take(100).collect::<String>();
     LimitBookError::Corrupt(format!("the limit `{key}` on the server is not valid: {error}"))
 }

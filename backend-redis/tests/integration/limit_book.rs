@@ -484,8 +484,8 @@ async fn an_override_that_is_not_valid_is_reported_when_a_call_needs_it() {
     }
     for (subject, message) in [
         ("x", "the limit `a for subject x` on the server is not valid: "),
-        ("y", "the limit `a for subject y` on the server has other subjects"),
-        ("z", "the server has lost the limit `a for subject z`"),
+        ("y", "the limit `a for subject y` on the server is not valid: it has the subjects of"),
+        ("z", "the limit `a for subject z` on the server is not valid: it is missing"),
     ] {
         assert_eq!(follower.limit(subject).await, 1);
         let is_reported = async || {
