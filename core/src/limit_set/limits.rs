@@ -266,3 +266,30 @@ impl OfTenant {
         self.all.is_none() && self.subjects.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overrides_of_one_shard_that_are_not_in_memory_are_distinguished() {
+        let mut limits = Limits::default();
+        let limit = Override { policy: "p: gcra 1/s".parse().unwrap(), ends_at: None };
+        let tenants: Vec<String> = (0..2_000).map(|number| format!("tenant {number}")).collect();
+        let targets = || {
+            let subjects = [None, Some(&b"alice"[..]), Some(b"bob")];
+            tenants.iter().flat_map(move |tenant| {
+                subjects.map(|subject| Target { tenant: tenant.as_bytes(), subject })
+            })
+        };
+        for target in targets() {
+            limits.set(target, limit.clone(), 1);
+        }
+        assert_eq!((limits.count(), limits.overrides().count()), (6_000, 1));
+        for (removed, target) in targets().enumerate() {
+            assert_eq!(limits.count(), 6_000 - removed);
+            assert!(limits.remove(target) && !limits.remove(target));
+        }
+        assert!(limits.is_empty());
+    }
+}
