@@ -65,45 +65,26 @@ impl AdjustedLayer {
         calls.iter().any(AdjustedCall::is_relevant).then_some(calls)
     }
 
-    /// Returns the versions after the overrides that the calls need were loaded.
-    async fn loaded(&self, calls: &[Call<'_>]) -> Arc<Versions> {
-        let needed: Vec<_> = needed(calls).collect();
-        self.limits.loaded(&needed).await
-    }
-
-    fn decide_by<'a>(
-        &self,
-        versions: &Arc<Versions>,
-        inner: &'a impl Store,
-        call: Call<'a>,
-    ) -> Answer<'a, Result<Decision, Error>> {
-        let Some(adjusted) = self.adjust(versions, &[call]) else { return inner.decide(call) };
-        let answer = async move { Error::single(Self::decide_each(inner, adjusted).await) };
-        Answer::from_future(inner.answers_immediately(), answer)
-    }
-
-    fn decide_many_by<'a>(
-        &self,
-        versions: &Arc<Versions>,
-        inner: &'a impl Store,
-        calls: &'a [Call<'a>],
-    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        match self.adjust(versions, calls) {
-            Some(adjusted) => Answer::later(Self::decide_each(inner, adjusted)),
-            None => inner.decide_many(calls),
+    /// Answers by the versions in force. If overrides for the charges are not in memory, loads them
+    /// first.
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        charges: impl Iterator<Item = Charge<'a>>,
+        answer_by: impl FnOnce(&Arc<Versions>) -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        let versions = self.limits.versions();
+        if !versions.is_partial() {
+            return answer_by(&versions);
         }
-    }
-
-    fn adjusted_policy_by<'a>(
-        &self,
-        versions: &Versions,
-        inner: &'a impl Store,
-        charge: Charge<'a>,
-    ) -> Answer<'a, Option<Policy>> {
-        match versions.current.find_for(&charge, || Some(self.limits.now())) {
-            Some(found) => Answer::ready(Some(found.clone())),
-            None => inner.adjusted_policy(charge),
+        let needed: SmallVec<[LookUp<'a>; 2]> =
+            charges.filter_map(|charge| look_up(&charge)).collect();
+        if versions.absent(&needed).is_empty() {
+            return answer_by(&versions);
         }
+        Answer::later(async move {
+            let versions = self.limits.loaded(&needed).await;
+            answer_by(&versions).await
+        })
     }
 
     async fn decide_each(
@@ -128,11 +109,6 @@ impl AdjustedLayer {
         }
         all
     }
-}
-
-/// Returns what a set is searched for to decide the calls.
-fn needed<'a>(calls: &'a [Call<'a>]) -> impl Iterator<Item = LookUp<'a>> {
-    calls.iter().flat_map(|call| call.charges.iter().filter_map(|charge| look_up(&charge)))
 }
 
 /// A call, and the policies that replace its policies.
@@ -210,14 +186,11 @@ impl<S: Store> Layer<S> for AdjustedLayer {
     const MAY_WAIT: bool = false;
 
     fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        let versions = self.limits.versions();
-        if !versions.absent(needed(&[call])).is_empty() {
-            return Answer::later(async move {
-                let versions = self.loaded(&[call]).await;
-                self.decide_by(&versions, inner, call).await
-            });
-        }
-        self.decide_by(&versions, inner, call)
+        self.answer(call.charges.iter(), move |versions| {
+            let Some(adjusted) = self.adjust(versions, &[call]) else { return inner.decide(call) };
+            let answer = async move { Error::single(Self::decide_each(inner, adjusted).await) };
+            Answer::from_future(inner.answers_immediately(), answer)
+        })
     }
 
     fn decide_many<'a>(
@@ -225,14 +198,12 @@ impl<S: Store> Layer<S> for AdjustedLayer {
         inner: &'a S,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        let versions = self.limits.versions();
-        if !versions.absent(needed(calls)).is_empty() {
-            return Answer::later(async move {
-                let versions = self.loaded(calls).await;
-                self.decide_many_by(&versions, inner, calls).await
-            });
-        }
-        self.decide_many_by(&versions, inner, calls)
+        self.answer(calls.iter().flat_map(|call| call.charges.iter()), move |versions| {
+            match self.adjust(versions, calls) {
+                Some(adjusted) => Answer::later(Self::decide_each(inner, adjusted)),
+                None => inner.decide_many(calls),
+            }
+        })
     }
 
     fn answers_immediately(&self, inner: &S) -> bool {
@@ -244,14 +215,11 @@ impl<S: Store> Layer<S> for AdjustedLayer {
         inner: &'a S,
         charge: Charge<'a>,
     ) -> Answer<'a, Option<Policy>> {
-        let versions = self.limits.versions();
-        if !versions.absent(look_up(&charge)).is_empty() {
-            return Answer::later(async move {
-                let needed: Vec<_> = look_up(&charge).into_iter().collect();
-                let versions = self.limits.loaded(&needed).await;
-                self.adjusted_policy_by(&versions, inner, charge).await
-            });
-        }
-        self.adjusted_policy_by(&versions, inner, charge)
+        self.answer(std::iter::once(charge), move |versions| {
+            match versions.current.find_for(&charge, || Some(self.limits.now())) {
+                Some(found) => Answer::ready(Some(found.clone())),
+                None => inner.adjusted_policy(charge),
+            }
+        })
     }
 }

@@ -125,7 +125,7 @@ impl CurrentLimits {
     /// memory](LimitSet#a-set-that-is-partly-in-memory).
     #[must_use]
     pub fn is_partial(&self) -> bool {
-        self.versions().source.is_some()
+        self.versions().is_partial()
     }
 
     /// Loads the overrides for the given names of policies, tenants and subjects that are [not in
@@ -141,7 +141,7 @@ impl CurrentLimits {
     pub(crate) async fn loaded(&self, needed: &[LookUp<'_>]) -> Arc<Versions> {
         for _ in 0..MAX_VERSIONS {
             let versions = self.versions();
-            let keys = versions.absent(needed.iter().copied());
+            let keys = versions.absent(needed);
             let Some(source) = versions.source.as_ref().filter(|_| !keys.is_empty()) else {
                 return versions;
             };
@@ -197,7 +197,7 @@ impl CurrentLimits {
     /// override of the previous version has decided.
     pub fn add_loaded(&self, lines: &[String]) {
         let mut in_force = self.0.versions.write().unwrap_or_else(PoisonError::into_inner);
-        if in_force.source.is_some() {
+        if in_force.is_partial() {
             *in_force = Arc::new(in_force.with_loaded(lines));
         }
     }
@@ -229,12 +229,15 @@ impl CurrentLimits {
 }
 
 impl Versions {
+    /// Returns `true` if an override is not in memory.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.source.is_some()
+    }
+
     /// Returns the keys of the needed overrides that are not in memory.
-    pub(crate) fn absent<'a>(&self, needed: impl IntoIterator<Item = LookUp<'a>>) -> Vec<String> {
-        if self.source.is_none() {
-            return vec![];
-        }
-        let mut keys: Vec<_> = needed.into_iter().flat_map(|n| self.current.absent(n)).collect();
+    pub(crate) fn absent(&self, needed: &[LookUp<'_>]) -> Vec<String> {
+        let keys = needed.iter().flat_map(|needed| self.current.absent(*needed));
+        let mut keys: Vec<_> = keys.collect();
         keys.sort_unstable();
         keys.dedup();
         keys
