@@ -496,3 +496,21 @@ async fn an_override_that_is_not_valid_is_reported_when_a_call_needs_it() {
     }
     assert_eq!(follower.limit("w").await, 5);
 }
+
+#[tokio::test]
+async fn one_call_reads_the_changes_since_the_version_in_force_for_all_calls() {
+    let server = Redis::start().await.unwrap();
+    let store = RedisStore::builder().url(server.socket_url()).build().unwrap();
+    let book = store.limit_book().max_loaded(NonZeroUsize::MIN);
+    change(&book, LIMITS).await;
+    let follower = Follower::start(&book, MemoryStore::new());
+    follower.until_version(1).await;
+    follower.task.abort();
+    change(&book, "a: fixed-window 9/1h").await;
+    server.command(&["CONFIG", "RESETSTAT"]).await.unwrap();
+    for (subject, limit) in [("x", 2), ("y", 3), ("z", 4), ("x", 2), ("y", 3)] {
+        assert_eq!(follower.limit(subject).await, limit);
+    }
+    let stats = server.command(&["INFO", "commandstats"]).await.unwrap().text();
+    assert!(stats.contains("cmdstat_lrange:calls=1,"), "{stats}");
+}
