@@ -161,8 +161,9 @@
 //!
 //! The holds on a state have an epoch, the time between two resets of the state. By the epoch, a
 //! settlement recognizes that the state was reset after the hold was made. The key of the epoch is
-//! the key of the state with `%h` at its end. The epoch expires after the last hold. If the server
-//! evicts the epoch earlier, settlements refund nothing.
+//! the key of the state with `%h` at its end. Each member of a fair pool has its own epoch, whose
+//! key also contains the subject. The epoch expires after the last hold. If the server evicts the
+//! epoch earlier, settlements refund nothing.
 //!
 //! While a state has holds and its policy refunds lapsed holds ([`Policy::refund_lapsed`]), the
 //! state is stored in a sorted set. The set contains the state and about 150 bytes per hold. A log

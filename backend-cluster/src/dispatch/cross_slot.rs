@@ -136,8 +136,13 @@ async fn write_refusals(
     call: Call<'_>,
     peeked: Decision,
 ) -> Result<Decision, Error> {
-    let all = call.charges.iter().zip(peeked.verdicts()).enumerate();
-    let (places, charges): (Vec<usize>, Vec<Charge<'_>>) = all
+    let all = || call.charges.iter().zip(peeked.verdicts());
+    // If a list has no payer, all its alternatives refuse, also the skipped ones.
+    let has_payer = |list| {
+        all().any(|(charge, verdict)| charge.list == list && verdict.outcome() == Outcome::Allowed)
+    };
+    let (places, charges): (Vec<usize>, Vec<Charge<'_>>) = all()
+        .enumerate()
         .filter(|(_, (charge, verdict))| {
             // If a denial has no wait, the cost of the charge is above the limit. Such a charge
             // does not cause a block. But a denial by credits has no wait at any cost.
@@ -147,10 +152,16 @@ async fn write_refusals(
                 _ => false,
             };
             let can_be_offense = verdict.retry_after().is_some() || charge.policy.is_quota();
-            let is_demand = charge.policy.is_fair_pool() && verdict.outcome() == Outcome::Denied;
-            (charge.policy.block().is_some_and(writes_block) || is_demand) && can_be_offense
+            if charge.policy.is_fair_pool() {
+                return match verdict.outcome() {
+                    Outcome::Denied => can_be_offense,
+                    Outcome::Skipped => !has_payer(charge.list),
+                    _ => false,
+                };
+            }
+            charge.policy.block().is_some_and(writes_block) && can_be_offense
         })
-        .map(|(place, (charge, _))| (place, charge))
+        .map(|(place, (charge, _))| (place, charge.in_list(0)))
         .unzip();
     let mut verdicts = peeked.verdicts().to_vec();
     if places.is_empty() {
@@ -163,7 +174,8 @@ async fn write_refusals(
     undo(store, &mut answers).await?;
     let blocked = merge(store, call, answers, None)?;
     for (place, verdict) in places.into_iter().zip(blocked.verdicts()) {
-        if verdict.outcome() != Outcome::Allowed {
+        let is_skipped = verdicts[place].outcome() == Outcome::Skipped;
+        if verdict.outcome() != Outcome::Allowed && !is_skipped {
             verdicts[place] = *verdict;
         }
     }

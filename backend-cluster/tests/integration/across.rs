@@ -116,6 +116,38 @@ async fn refused_calls_leave_the_limits_of_other_slots_alone() {
     }
 }
 
+/// A list of alternatives is refused, and another alternative has a shorter wait than the fair pool.
+/// So the verdict on the pool is "skipped". The pool must still know the demand of the member, and
+/// reserve its share in the next window.
+#[tokio::test]
+async fn a_pool_that_a_refused_list_skips_knows_the_demand() {
+    const HOUR: u64 = 3_600_000_000;
+    let clock = ManualClock::default();
+    clock.set(Timestamp::from_micros(497_222 * HOUR));
+    let store = patient(cluster().await).prefix(fresh_prefix()).clock(clock.clone());
+    let store = store.build().unwrap();
+    let [pool, plan, other] =
+        ["pool: fair-pool 10/1h", "plan: fixed-window 1/1m", "other: fixed-window 100/1h"]
+            .map(policy);
+    let pool = |member: &'static str| Charge::new(&pool, member).tenant("shop");
+    let plan = |subject: &'static str| Charge::new(&plan, subject).tenant("shop");
+    let other = Charge::new(&other, "far");
+    let fill = [pool("b").cost(10), plan("a")];
+    assert!(store.decide(Call::acquire(&fill)).await.unwrap().is_allowed());
+
+    let call = [other, plan("a").in_list(1), pool("a").in_list(1)];
+    let refused = store.decide(Call::acquire(&call)).await.unwrap();
+    let outcomes: Vec<_> = refused.verdicts().iter().map(|verdict| verdict.outcome()).collect();
+    assert_eq!(outcomes, [Outcome::Allowed, Outcome::Denied, Outcome::Skipped]);
+    // `other` refuses this call. The list has a payer, so the pool has no demand.
+    let call = [other.cost(101), pool("c").in_list(1), plan("c").in_list(1)];
+    assert!(store.decide(Call::acquire(&call)).await.unwrap().is_denied());
+
+    clock.set(Timestamp::from_micros(497_223 * HOUR));
+    let next = store.decide(Call::new(Operation::Peek, &[pool("b")])).await.unwrap();
+    assert_eq!(next.verdicts()[0].remaining(), 9);
+}
+
 /// All users share one bucket, and each user also has its own limit. One user has reached its own
 /// limit and continues to make calls. The calls of the other users must still be admitted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -99,10 +99,15 @@ impl Keys {
     }
 
     /// Returns the key of the epoch of the holds on a state: the key of the state, followed by
-    /// `%h`. Both keys are in the same slot. No other key ends in `%h`, because `%` is escaped.
+    /// `%h`. Each member of a fair pool has its own epoch, so the key also contains the member.
+    /// Both keys are in the same slot. No other key ends in `%h`, because `%` is escaped.
     #[must_use]
     pub fn epoch_key(&self, charge: &Charge<'_>) -> Vec<u8> {
         let mut key = self.key(charge);
+        if charge.policy.is_fair_pool() {
+            key.push(b':');
+            escape(charge.subject, &mut key);
+        }
         key.extend_from_slice(b"%h");
         key
     }

@@ -59,7 +59,7 @@ pub(crate) const MAX_WEIGHT: u64 = 1_000;
 pub(crate) const RAISE: u64 = MAX_EXACT - MAX_LIMIT;
 
 /// The identity of a member in a state: two numbers below 2^53.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId([u64; 2]);
 
 impl MemberId {

@@ -1,7 +1,7 @@
 //! A rule: one of the algorithms, with its numbers.
 
 use super::concurrent::ConcurrentRule;
-use super::fair_pool::FairPoolRule;
+use super::fair_pool::{FairPoolRule, MemberId};
 use super::fixed_window::FixedWindowRule;
 use super::interval_bucket::IntervalBucketRule;
 use super::quota::QuotaRule;
@@ -105,6 +105,14 @@ impl Rule {
     #[must_use]
     pub fn is_concurrent(&self) -> bool {
         matches!(self, Self::Concurrent(_))
+    }
+
+    /// Returns the member of a fair pool, for which the rule decides.
+    pub(crate) fn member(&self) -> Option<MemberId> {
+        match self {
+            Self::FairPool(rule) => Some(rule.member),
+            _ => None,
+        }
     }
 
     pub(crate) fn window(&self) -> u64 {

@@ -90,7 +90,7 @@ fn make(
         let (key, now) = (key_of(call, id), now.as_micros());
         let add = |holds: &mut StateHolds| {
             if !charge.policy.stores_holds() {
-                return holds.join(epoch_of(&key, now), expires_at, now);
+                return holds.join(charge.rule().member(), epoch_of(&key, now), expires_at, now);
             }
             let take = Take::new(now, cost);
             let hold = StateHold { key, take, spent: 0, lapses_at, expires_at };
@@ -425,7 +425,7 @@ fn refund_lapsed(
         let known = finder.at(index);
         let holds = records.get(index).and_then(Record::holds)?;
         if !charge.policy.stores_holds() {
-            return holds.is_in_epoch(known.number).then_some(0);
+            return holds.is_in_epoch(charge.rule().member(), known.number).then_some(0);
         }
         update(index, records, |record| record.change_holds(now, |holds| holds.refunded(&known)))
     };
@@ -463,12 +463,12 @@ fn prolong_epochs(
     records: &mut impl Records,
 ) {
     for (index, charge) in call.charges.iter().enumerate() {
-        let number = finder.at(index).number;
+        let (member, number) = (charge.rule().member(), finder.at(index).number);
         let is_in_epoch =
-            |record: &Record| record.holds().is_some_and(|holds| holds.is_in_epoch(number));
+            |record: &Record| record.holds().is_some_and(|holds| holds.is_in_epoch(member, number));
         if !charge.policy.stores_holds() && records.get(index).is_some_and(is_in_epoch) {
             records.update(index, |record| {
-                record.change_holds(now, |holds| holds.join(number, expires_at, now));
+                record.change_holds(now, |holds| holds.join(member, number, expires_at, now));
             });
         }
     }

@@ -417,10 +417,11 @@ impl Record {
 
     pub(super) fn refund(&mut self, charge: &Charge<'_>, now: u64) -> u64 {
         self.adopt(charge.policy, now);
-        let (left, amount) = charge.rule().refund(self.state.take(), charge.cost, now);
+        let rule = charge.rule();
+        let (left, amount) = rule.refund(self.state.take(), charge.cost, now);
         self.state = left;
         if let Some(holds) = &mut self.holds {
-            holds.note_refund(charge.rule().max_refund(charge.cost, amount), now);
+            holds.note_refund(rule.member(), rule.max_refund(charge.cost, amount), now);
         }
         self.block.forget_past(now);
         amount

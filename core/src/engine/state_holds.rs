@@ -7,8 +7,12 @@
 //! the refund does not matter.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use smallvec::SmallVec;
 
 use super::dispatch::State;
+use crate::algorithm::fair_pool::MemberId;
 use crate::algorithm::rule::Rule;
 use crate::algorithm::traits::Take;
 use crate::policy::Policy;
@@ -58,6 +62,8 @@ pub(super) struct StateHolds {
     /// The current epoch of the state. Only holds of policies without `refund-lapsed` belong to the
     /// epoch.
     epoch: Option<Epoch>,
+    /// The current epochs of the members of a fair pool.
+    member_epochs: MemberEpochs,
     /// The calls that wait for slots, by the numbers of their places.
     waiters: BTreeMap<u64, Waiter>,
     /// Whether the policy of the last hold [counts failures](Policy::count_failures), so that a
@@ -92,6 +98,47 @@ struct Epoch {
     /// The time at which the epoch ends. All holds of the epoch have expired by then.
     ends_at: u64,
     refunds: Refunds,
+}
+
+/// The epochs of the members of a fair pool. Each member has its own epoch, so that a refund of one
+/// member is not deducted from the refund of a hold of another member.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct MemberEpochs {
+    by_member: BTreeMap<MemberId, Epoch>,
+    /// The time at which the last epoch ends.
+    ends_at: u64,
+}
+
+impl Epoch {
+    const fn new(number: u64) -> Self {
+        Self { number, ends_at: 0, refunds: Refunds { amount: 0, at: 0 } }
+    }
+
+    /// Prolongs the epoch if it ends before `expires_at`: see [`StateHolds::join`].
+    fn prolong(&mut self, expires_at: u64, now: u64) {
+        if self.ends_at < expires_at {
+            self.ends_at = (expires_at + (expires_at - now) / 2).min(2 * MAX_EXACT);
+        }
+    }
+}
+
+impl MemberEpochs {
+    /// Returns the epoch of a member. If it has ended, a new epoch with the number `number` begins.
+    /// Also removes the next two members whose epochs have ended, so that they do not accumulate.
+    fn join(&mut self, member: MemberId, number: u64, expires_at: u64, now: u64) -> u64 {
+        let next = self.by_member.range((Bound::Excluded(member), Bound::Unbounded)).take(2);
+        let ended = next.filter(|(_, epoch)| epoch.ends_at <= now).map(|(member, _)| *member);
+        for member in ended.collect::<SmallVec<[_; 2]>>() {
+            self.by_member.remove(&member);
+        }
+        let epoch = self.by_member.entry(member).or_insert(Epoch::new(number));
+        if epoch.ends_at <= now {
+            *epoch = Epoch::new(number);
+        }
+        epoch.prolong(expires_at, now);
+        self.ends_at = self.ends_at.max(epoch.ends_at);
+        epoch.number
+    }
 }
 
 impl Refunds {
@@ -134,6 +181,7 @@ impl StateHolds {
     /// empty, and the inner nodes need additional memory.
     const HOLD_BYTES: usize = size_of::<(Place, (StateHold, u64))>() * 5 / 2;
     const WAITER_BYTES: usize = size_of::<(u64, Waiter)>() * 5 / 2;
+    const EPOCH_BYTES: usize = size_of::<(MemberId, Epoch)>() * 5 / 2;
 
     pub(super) fn is_any_due(&self, now: u64) -> bool {
         self.open.first_key_value().is_some_and(|((lapses_at, _), _)| *lapses_at <= now)
@@ -271,26 +319,33 @@ impl StateHolds {
     }
 
     pub(super) fn expire_at(&self) -> u64 {
-        self.ends_at.max(self.epoch.map_or(0, |epoch| epoch.ends_at)).max(self.last_number + 1)
+        let epoch_ends_at = self.epoch.map_or(self.member_epochs.ends_at, |epoch| epoch.ends_at);
+        self.ends_at.max(epoch_ends_at).max(self.last_number + 1)
     }
 
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds a hold to the epoch of the state, and returns the number of the epoch. If the state has
-    /// no epoch, a new epoch with the number `number` begins.
+    /// Adds a hold to the epoch of the state or of the member, and returns the number of the epoch.
+    /// If there is no epoch, a new epoch with the number `number` begins.
     ///
     /// If the epoch ends before `expires_at`, it is prolonged. It then lasts one and a half times
     /// as long as the hold: if the hold expires in 10 minutes, the epoch ends in 15 minutes. So a
     /// store need not write the epoch for each hold.
-    pub(super) fn join(&mut self, number: u64, expires_at: u64, now: u64) -> u64 {
-        let epoch = Epoch { number, ends_at: 0, refunds: Refunds::default() };
-        self.epoch = self.epoch.filter(|epoch| now < epoch.ends_at);
-        let epoch = self.epoch.get_or_insert(epoch);
-        if epoch.ends_at < expires_at {
-            epoch.ends_at = (expires_at + (expires_at - now) / 2).min(2 * MAX_EXACT);
+    pub(super) fn join(
+        &mut self,
+        member: Option<MemberId>,
+        number: u64,
+        expires_at: u64,
+        now: u64,
+    ) -> u64 {
+        if let Some(member) = member {
+            return self.member_epochs.join(member, number, expires_at, now);
         }
+        self.epoch = self.epoch.filter(|epoch| now < epoch.ends_at);
+        let epoch = self.epoch.get_or_insert(Epoch::new(number));
+        epoch.prolong(expires_at, now);
         epoch.number
     }
 
@@ -302,7 +357,8 @@ impl StateHolds {
             if self.waiters.is_empty() {
                 let is_kept = rule.is_concurrent() && self.last_number >= now;
                 let last_number = if is_kept { self.last_number } else { 0 };
-                *self = Self { epoch: self.epoch, last_number, ..Self::default() };
+                let (epoch, member_epochs) = (self.epoch, std::mem::take(&mut self.member_epochs));
+                *self = Self { epoch, member_epochs, last_number, ..Self::default() };
             }
         }
     }
@@ -353,17 +409,28 @@ impl StateHolds {
         self.waiters.range(..place).count()
     }
 
-    pub(super) fn is_in_epoch(&self, number: u64) -> bool {
-        self.epoch.is_some_and(|epoch| epoch.number == number)
+    pub(super) fn is_in_epoch(&self, member: Option<MemberId>, number: u64) -> bool {
+        let epoch = match member {
+            Some(member) => self.member_epochs.by_member.get(&member),
+            None => self.epoch.as_ref(),
+        };
+        epoch.is_some_and(|epoch| epoch.number == number)
     }
 
-    /// Records a refund of the state, because a refund does not name a charge and has possibly
-    /// refunded a hold.
-    pub(super) fn note_refund(&mut self, amount: u64, now: u64) {
+    fn epoch_mut(&mut self, member: Option<MemberId>) -> Option<&mut Epoch> {
+        match member {
+            Some(member) => self.member_epochs.by_member.get_mut(&member),
+            None => self.epoch.as_mut(),
+        }
+    }
+
+    /// Records a refund of the state or of the member, because a refund does not name a charge and
+    /// has possibly refunded a hold.
+    pub(super) fn note_refund(&mut self, member: Option<MemberId>, amount: u64, now: u64) {
         if !self.open.is_empty() {
             self.refunds.add(amount, now);
         }
-        if let Some(epoch) = &mut self.epoch {
+        if let Some(epoch) = self.epoch_mut(member) {
             epoch.refunds.add(amount, now);
         }
     }
@@ -377,11 +444,10 @@ impl StateHolds {
         take: Take,
         now: u64,
     ) -> Option<u64> {
-        let refunds = match &mut self.epoch {
-            Some(epoch) if is_of_epoch => &mut epoch.refunds,
-            _ => &mut self.refunds,
-        };
-        refunds.undo(state, rule, cost, take, now)
+        if is_of_epoch && let Some(epoch) = self.epoch_mut(rule.member()) {
+            return epoch.refunds.undo(state, rule, cost, take, now);
+        }
+        self.refunds.undo(state, rule, cost, take, now)
     }
 
     /// Adds a hold and returns its number. The numbers of a state rise, also after all holds were
@@ -442,6 +508,7 @@ impl StateHolds {
     pub(super) fn heap_bytes(&self) -> usize {
         (self.open.len() + self.lapsed.len()) * Self::HOLD_BYTES
             + self.waiters.len() * Self::WAITER_BYTES
+            + self.member_epochs.by_member.len() * Self::EPOCH_BYTES
     }
 
     pub(super) fn growth() -> usize {

@@ -160,7 +160,7 @@ pub(super) fn execute(
             };
             for (charge, held) in charges.iter().zip(&hold.held) {
                 if held.is_some_and(|held| held > 0) {
-                    let key_refunds = refunds.entry(ledger::key_of(charge)).or_default();
+                    let key_refunds = refunds.entry(ledger::key_of_refunds(charge)).or_default();
                     key_refunds.hold(charge, is_alone(charge), hold.expires_at, now);
                 }
             }
@@ -185,7 +185,7 @@ pub(super) fn execute(
                 for (place, charge) in charges.iter().enumerate() {
                     let change = hold.change(place, charge.cost, is_final);
                     hold.spent[place] = hold.spent[place].max(charge.cost);
-                    let key_refunds = refunds.entry(ledger::key_of(charge)).or_default();
+                    let key_refunds = refunds.entry(ledger::key_of_refunds(charge)).or_default();
                     let amount =
                         key_refunds.for_holds_of(charge).settle(ledger, charge, change, now);
                     if amount > 0 && matches!(change, Change::Charge(_)) {
@@ -249,7 +249,7 @@ fn extend(
     extended.expires_at = hold.expires_at.max(extended.lapses_at + ttl);
     for (place, charge) in charges.iter().enumerate() {
         if hold.held[place].is_some_and(|held| held > 0) && !hold.reset[place] {
-            let key_refunds = refunds.entry(ledger::key_of(charge)).or_default();
+            let key_refunds = refunds.entry(ledger::key_of_refunds(charge)).or_default();
             key_refunds.hold(charge, false, extended.expires_at, now);
         }
     }

@@ -66,6 +66,12 @@ pub(super) fn key_of(charge: &Charge<'_>) -> Key {
     (name, charge.tenant.to_vec(), charge.state_subject().to_vec())
 }
 
+/// Returns the key of the refunds of a charge. Each member of a fair pool has its own refunds.
+pub(super) fn key_of_refunds(charge: &Charge<'_>) -> Key {
+    let (name, tenant, _) = key_of(charge);
+    (name, tenant, charge.subject.to_vec())
+}
+
 pub(super) fn execute(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
     let charges: Vec<Charge<'_>> = call.charges.iter().collect();
     let mistakes = mistakes(call.operation, &charges);

@@ -311,15 +311,17 @@ impl Oracle {
                 if attempted.contains(&key) {
                     return 0; // A lapsed attempt counts as a failure.
                 }
+                let refunds_key = ledger::key_of_refunds(charge);
                 let pasts = keys.entry(key.clone()).or_insert_with(|| vec![None]);
-                let (mut amount, before) = (0, refunds.get(&key).copied().unwrap_or_default());
+                let (mut amount, before) =
+                    (0, refunds.get(&refunds_key).copied().unwrap_or_default());
                 for past in pasts {
                     let mut ledger = Ledger::with_record(key.clone(), past.clone());
                     let mut key_refunds = before;
                     let lapsing = &mut key_refunds.lapsing;
                     amount = amount.max(lapsing.settle(&mut ledger, charge, change, at));
                     *past = ledger.remove(&key).flatten();
-                    refunds.insert(key.clone(), key_refunds);
+                    refunds.insert(refunds_key.clone(), key_refunds);
                 }
                 amount
             });
@@ -343,7 +345,8 @@ impl Oracle {
                     && !charge.is_check_only
                     && matches!(charge.policy.algorithm(), Algorithm::TokenBucket(spec) if !spec.is_by_interval());
                 let noted = *amount + u64::from(has_part);
-                self.refunds.entry(key).or_default().refund(is_any_open, noted, now);
+                let refunds = self.refunds.entry(ledger::key_of_refunds(&charge)).or_default();
+                refunds.refund(is_any_open, noted, now);
             }
         }
         self.refunds.append(&mut first.refunds);
@@ -374,7 +377,7 @@ impl Oracle {
         if call.operation == Operation::Reset && matches!(first.reply, Reply::Decision { .. }) {
             self.holds.values_mut().for_each(|hold| hold.reset(call));
             for charge in call.charges.iter() {
-                self.refunds.remove(&ledger::key_of(&charge));
+                self.refunds.remove(&ledger::key_of_refunds(&charge));
             }
         }
         self.queues = std::mem::take(&mut first.queues);

@@ -231,6 +231,27 @@ pub(super) fn a_hold_of_a_member_is_settled_in_the_pool<F: Fixture>(fixture: &F)
     });
 }
 
+/// Checks that a refund of a member is deducted from the later refund of its own hold, and not from
+/// the refund of a hold of another member.
+pub(super) fn a_refund_of_a_member_changes_no_hold_of_another_member<F: Fixture>(fixture: &F) {
+    case(fixture, async |harness| {
+        let pool = policy("pool: fair-pool 20/1m");
+        harness.set(START);
+        let (a, b) = (Charge::new(&pool, "a"), Charge::new(&pool, "b"));
+        let (of_a, of_b) = (CallId::new("of a", TTL), CallId::new("of b", TTL));
+        check!(harness.must(of_a, Operation::Hold, &[a.cost(6)]).await.is_allowed());
+        check!(harness.must(of_b, Operation::Hold, &[b.cost(6)]).await.is_allowed());
+        check_eq!(harness.ask(Operation::Refund, &[a.cost(4)]).await.amounts(), [4]);
+        let settled = harness.must(of_b, Operation::Settle, &[b.cost(1)]).await;
+        check_eq!(settled.amounts(), [5]);
+        check_eq!(harness.ask(Operation::Peek, &[a]).await.verdicts()[0].remaining(), 17);
+        // The refund has given back the 4 units that the hold of the member did not use.
+        let settled = harness.must(of_a, Operation::Settle, &[a.cost(2)]).await;
+        check_eq!(settled.amounts(), [0]);
+        check_eq!(harness.ask(Operation::Peek, &[a]).await.verdicts()[0].remaining(), 17);
+    });
+}
+
 /// Checks that each tenant has its own pool.
 pub(super) fn two_tenants_have_two_pools<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {

@@ -246,6 +246,7 @@ macro_rules! __each_property {
             fair_pools::a_pool_with_fewer_units_than_members_admits_one_each,
             fair_pools::only_a_refusal_by_the_pool_is_a_demand,
             fair_pools::a_hold_of_a_member_is_settled_in_the_pool,
+            fair_pools::a_refund_of_a_member_changes_no_hold_of_another_member,
             fair_pools::two_tenants_have_two_pools,
             fair_pools::calls_that_make_no_sense_for_a_pool_are_errors,
             blocks::a_block_grows_with_each_offense,
