@@ -319,7 +319,6 @@ fn a_list_inside_of_another_list_converts_a_verdict_once() {
     }
 }
 
-#[cfg(feature = "metrics")]
 #[test]
 fn verdicts_by_a_list_are_counted() {
     let recorder = tidegate_testkit::Recorder::default();

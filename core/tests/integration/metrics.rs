@@ -355,7 +355,6 @@ fn every_metric_is_described_and_has_the_labels_that_are_listed() {
     }
 }
 
-#[cfg(feature = "tokio")]
 #[test]
 fn every_listed_metric_is_recorded() {
     use tidegate_core::{Breaker, DenyCache, Lease, PolicyLists};
@@ -378,7 +377,6 @@ fn every_listed_metric_is_recorded() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-#[cfg(feature = "tokio")]
 #[test]
 fn each_change_of_a_breaker_is_recorded() {
     use tidegate_core::Breaker;
@@ -416,7 +414,6 @@ fn each_change_of_a_breaker_is_recorded() {
     });
 }
 
-#[cfg(feature = "tokio")]
 #[test]
 fn waiters_are_counted_while_they_wait() {
     let recorder = Recorder::new();

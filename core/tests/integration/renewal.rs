@@ -245,7 +245,6 @@ fn a_guard_survives_an_outage_that_is_shorter_than_its_lease() {
 
 /// The deadline counts from the time at which a call is sent. For a ticket of another process, this
 /// time is unknown.
-#[cfg(feature = "serde")]
 #[test]
 fn the_deadline_of_a_ticket_from_another_process_has_passed_until_the_first_renewal() {
     run(async {

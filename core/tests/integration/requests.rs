@@ -175,7 +175,6 @@ fn an_unknown_name_is_an_error_of_every_operation_and_charges_nothing() {
         check(request.block_at_least(Duration::ZERO).await.unwrap_err());
         check(request.ban(Duration::from_secs(1), "a").await.unwrap_err());
         check(request.unban().await.unwrap_err());
-        #[cfg(feature = "tokio")]
         check(request.acquire_within(Duration::ZERO).await.unwrap_err());
         let peek = limiter.by("ip", "a").peek().await.unwrap();
         assert_eq!(peek.verdicts()[0].remaining(), 3);
@@ -307,7 +306,6 @@ proptest! {
     }
 }
 
-#[cfg(feature = "tokio")]
 mod waiting {
     use tidegate_core::TokioClock;
     use tidegate_memory::MemoryStore;

@@ -73,7 +73,11 @@ impl Module {
         };
         let is_module = |word: &&&str| !["mod", "lib", "main"].contains(*word);
         let prefix = modules.iter().filter(is_module).map(|word| format!("{word}::")).collect();
-        Some(Self { folder: words[..place].join("/"), program: program.to_owned(), prefix })
+        let mut folder = words[..place].join("/");
+        if words[place] == "tests" && root().join(&folder).join("tests/Cargo.toml").exists() {
+            folder.push_str("/tests");
+        }
+        Some(Self { folder, program: program.to_owned(), prefix })
     }
 }
 
