@@ -116,9 +116,9 @@ async fn refused_calls_leave_the_limits_of_other_slots_alone() {
     }
 }
 
-/// A list of alternatives is refused, and another alternative has a shorter wait than the fair pool.
-/// So the verdict on the pool is "skipped". The pool must still know the demand of the member, and
-/// reserve its share in the next window.
+/// A list of alternatives is refused, and another alternative has a shorter wait than the fair
+/// pool. So the verdict on the pool is "skipped". The pool must still know the demand of the
+/// member, and reserve its share in the next window.
 #[tokio::test]
 async fn a_pool_that_a_refused_list_skips_knows_the_demand() {
     const HOUR: u64 = 3_600_000_000;
