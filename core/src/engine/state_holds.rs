@@ -565,3 +565,19 @@ impl OpenHolds {
         self.holds.wait(self.state.clone(), policy.rule(), cost, now, wait)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_of_members_that_have_ended_do_not_accumulate() {
+        let mut epochs = MemberEpochs::default();
+        for now in 0..10_000_u64 {
+            let member = MemberId::from_subject(&now.to_le_bytes());
+            epochs.join(member, now, now + 10, now);
+        }
+        // 15 epochs have not ended, because an epoch lasts one and a half times as long as a hold.
+        assert!(epochs.by_member.len() < 100, "{}", epochs.by_member.len());
+    }
+}
