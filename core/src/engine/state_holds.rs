@@ -92,7 +92,7 @@ struct Refunds {
 /// The time between two resets of a state with holds. If the policy does not refund lapsed holds,
 /// the state does not store its holds. Instead, each hold stores the number of its epoch. If the
 /// state has no epoch with this number at the settlement, the state was reset after the hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Epoch {
     number: u64,
     /// The time at which the epoch ends. All holds of the epoch have expired by then.
@@ -110,34 +110,31 @@ struct MemberEpochs {
 }
 
 impl Epoch {
-    const fn new(number: u64) -> Self {
-        Self { number, ends_at: 0, refunds: Refunds { amount: 0, at: 0 } }
-    }
-
-    /// Prolongs the epoch if it ends before `expires_at`: see [`StateHolds::join`].
-    fn prolong(&mut self, expires_at: u64, now: u64) {
+    /// Adds a hold: see [`StateHolds::join`].
+    fn join(&mut self, number: u64, expires_at: u64, now: u64) -> u64 {
+        if self.ends_at <= now {
+            *self = Self { number, ..Self::default() };
+        }
         if self.ends_at < expires_at {
             self.ends_at = (expires_at + (expires_at - now) / 2).min(2 * MAX_EXACT);
         }
+        self.number
     }
 }
 
 impl MemberEpochs {
-    /// Returns the epoch of a member. If it has ended, a new epoch with the number `number` begins.
-    /// Also removes the next two members whose epochs have ended, so that they do not accumulate.
+    /// Adds a hold to the epoch of a member. Also removes the epochs of the next two members if they
+    /// have ended, so that they do not accumulate.
     fn join(&mut self, member: MemberId, number: u64, expires_at: u64, now: u64) -> u64 {
         let next = self.by_member.range((Bound::Excluded(member), Bound::Unbounded)).take(2);
         let ended = next.filter(|(_, epoch)| epoch.ends_at <= now).map(|(member, _)| *member);
         for member in ended.collect::<SmallVec<[_; 2]>>() {
             self.by_member.remove(&member);
         }
-        let epoch = self.by_member.entry(member).or_insert(Epoch::new(number));
-        if epoch.ends_at <= now {
-            *epoch = Epoch::new(number);
-        }
-        epoch.prolong(expires_at, now);
+        let epoch = self.by_member.entry(member).or_default();
+        let number = epoch.join(number, expires_at, now);
         self.ends_at = self.ends_at.max(epoch.ends_at);
-        epoch.number
+        number
     }
 }
 
@@ -340,13 +337,10 @@ impl StateHolds {
         expires_at: u64,
         now: u64,
     ) -> u64 {
-        if let Some(member) = member {
-            return self.member_epochs.join(member, number, expires_at, now);
+        match member {
+            Some(member) => self.member_epochs.join(member, number, expires_at, now),
+            None => self.epoch.get_or_insert_default().join(number, expires_at, now),
         }
-        self.epoch = self.epoch.filter(|epoch| now < epoch.ends_at);
-        let epoch = self.epoch.get_or_insert(Epoch::new(number));
-        epoch.prolong(expires_at, now);
-        epoch.number
     }
 
     /// Forgets the refunds and the last number if the state has no open and no lapsed holds. For
