@@ -143,9 +143,13 @@ async fn a_pool_that_a_refused_list_skips_knows_the_demand() {
     let call = [other.cost(101), pool("c").in_list(1), plan("c").in_list(1)];
     assert!(store.decide(Call::acquire(&call)).await.unwrap().is_denied());
 
+    // A refusal by the pool alone is a demand too.
+    let call = [other, pool("d")];
+    assert!(store.decide(Call::acquire(&call)).await.unwrap().is_denied());
+
     clock.set(Timestamp::from_micros(497_223 * HOUR));
     let next = store.decide(Call::new(Operation::Peek, &[pool("b")])).await.unwrap();
-    assert_eq!(next.verdicts()[0].remaining(), 9);
+    assert_eq!(next.verdicts()[0].remaining(), 8);
 }
 
 /// All users share one bucket, and each user also has its own limit. One user has reached its own
