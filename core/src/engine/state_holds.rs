@@ -123,8 +123,8 @@ impl Epoch {
 }
 
 impl MemberEpochs {
-    /// Adds a hold to the epoch of a member. Also removes the epochs of the next two members if they
-    /// have ended, so that they do not accumulate.
+    /// Adds a hold to the epoch of a member. Also removes the epochs of the next two members if
+    /// these epochs have ended, so that ended epochs do not accumulate.
     fn join(&mut self, member: MemberId, number: u64, expires_at: u64, now: u64) -> u64 {
         let next = self.by_member.range((Bound::Excluded(member), Bound::Unbounded)).take(2);
         let ended = next.filter(|(_, epoch)| epoch.ends_at <= now).map(|(member, _)| *member);
