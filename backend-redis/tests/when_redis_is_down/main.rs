@@ -96,8 +96,9 @@ const LINES: &[(&str, fn())] = &[
     ),
     ("An invalid call is an error and is not admitted.", fail_open::an_invalid_call_is_an_error),
     (
-        "A subject whose key contains a value that Tidegate did not write has no limit until \
-         the key is deleted. A reset does not delete it.",
+        "Requests of a subject whose key contains a value that Tidegate did not write are \
+         admitted without a limit, `degraded` with `foreign-value`, until the key is deleted. \
+         A reset does not delete it.",
         fail_open::a_foreign_value_passes_until_its_key_is_deleted,
     ),
     (
@@ -114,7 +115,8 @@ const LINES: &[(&str, fn())] = &[
         fall_back::each_node_admits_its_share,
     ),
     (
-        "A policy whose share rounds down to zero is an error when the limiter is built.",
+        "A policy whose share rounds down to zero is an error when the limiter is built. \
+         Without a limiter, its requests are refused while Redis is down.",
         fall_back::a_share_of_nothing_is_refused,
     ),
     (
