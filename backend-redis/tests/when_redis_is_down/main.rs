@@ -23,8 +23,8 @@ const LINES: &[(&str, fn())] = &[
         nothing_around::a_limiter_is_built_immediately,
     ),
     (
-        "`store.ready()` checks the server when a program starts. It fails with the error \
-         that a call would return, regardless of the layers around the store.",
+        "`store.ready()` fails with the error that a call would return, regardless of the \
+         layers around the store.",
         nothing_around::ready_fails_with_the_error_of_a_call,
     ),
     (
@@ -33,12 +33,12 @@ const LINES: &[(&str, fn())] = &[
         nothing_around::a_call_fails_with_an_error,
     ),
     (
-        "A call times out after the store's `response_timeout`, which is 500 ms by default.",
+        "A call times out after the store's `response_timeout`, by default 500 ms.",
         nothing_around::a_call_times_out,
     ),
     (
-        "Without a connection, a call waits for one for up to `connect_timeout`, which is 1 s \
-         by default.",
+        "Without a connection, a call waits for one for up to `connect_timeout`, by default \
+         1 s.",
         nothing_around::a_call_waits_for_a_connection,
     ),
     (
@@ -82,8 +82,7 @@ const LINES: &[(&str, fn())] = &[
         breaker::a_foreign_value_opens_no_circuit,
     ),
     (
-        "A request is admitted, and its decision is `degraded`: it says that it failed open, \
-         and the reason.",
+        "A request is admitted, and its decision is `degraded` and contains the reason.",
         fail_open::a_request_passes_and_says_why,
     ),
     ("A cost above the limit is still refused.", fail_open::a_cost_above_the_limit_is_refused),
@@ -103,8 +102,7 @@ const LINES: &[(&str, fn())] = &[
         fail_open::a_foreign_value_passes_until_its_key_is_deleted,
     ),
     (
-        "A request is refused, and its decision is `degraded`: it says that it failed closed, \
-         and the reason.",
+        "A request is refused, and its decision is `degraded` and contains the reason.",
         fail_closed::a_request_is_refused_and_says_why,
     ),
     (

@@ -23,7 +23,7 @@ const KINDS: [Kind; 3] = [Kind::Admitted, Kind::Refused, Kind::Shadow];
 
 impl Activity {
     /// Returns the present state of the server, as `GET /activity` returns it. `docs/guide/page.md`
-    /// in the repository describes the fields.
+    /// in the repository describes the query and the units of the fields.
     #[must_use]
     pub fn snapshot(&self, query: &LimitsQuery) -> Value {
         // Every thread acquires the locks of `samples` and `loads` in this order, so that no

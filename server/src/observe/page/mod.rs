@@ -5,7 +5,7 @@
 //! | `GET /` | the page, with `/page.css`, `/page.js` and `/icon.svg`; it loads nothing from other servers |
 //! | `GET /activity` | the content of the page as JSON |
 //!
-//! `docs/guide/page.md` in the repository describes the fields and the settings.
+//! `docs/guide/page.md` in the repository describes the settings, and the query of `GET /activity`.
 
 mod access;
 mod routes;
