@@ -3,6 +3,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use metrics::Counter;
@@ -18,35 +19,14 @@ use crate::observe::unreadable::unreadable_over_http;
 pub const OPENAPI: &str = include_str!("openapi.json");
 
 /// The state that all routes share.
+#[derive(Debug)]
 struct Shared {
     calls: Arc<Calls>,
     stats: CallStats,
     unreadable: Counter,
-    guard: Guard,
 }
 
 impl Shared {
-    /// Returns an error response if the client of a request must not send calls. The server then
-    /// does not read the body.
-    // A middleware would execute 1,700 instructions more per request.
-    fn refusal(&self, headers: &HeaderMap) -> Option<Response> {
-        match self.guard.access() {
-            Access::Open => None,
-            Access::Login(_) if self.guard.admits(headers) => None,
-            Access::Login(_) => {
-                let message = "the header field Authorization must contain the user and the password (Basic), or the \
-                               password of the user `default` (Bearer)";
-                let response = not_done(StatusCode::UNAUTHORIZED, "unauthorized", message);
-                Some((CHALLENGE, response).into_response())
-            }
-            Access::Closed => {
-                let message = "other machines can reach this address; set a password (TIDEGATE_HTTP_PASSWORD, or \
-                               http.password_file in the settings file), or http.without_password = true";
-                Some(not_done(StatusCode::FORBIDDEN, "forbidden", message))
-            }
-        }
-    }
-
     /// Counts and logs a request that cannot be read.
     fn unreadable(&self, reason: &str) {
         self.unreadable.increment(1);
@@ -73,14 +53,10 @@ impl Shared {
 /// | 503 | the store did not decide |
 pub fn routes(calls: Arc<Calls>, access: Access) -> Router {
     let stats = CallStats::new("json", Verb::ALL.into_iter().map(Verb::as_str));
-    let (unreadable, guard) = (unreadable_over_http(), Guard::new(access));
-    let shared = Arc::new(Shared { calls, stats, unreadable, guard });
+    let shared = Arc::new(Shared { calls, stats, unreadable: unreadable_over_http() });
     let mut routes = Router::new();
     for (index, verb) in Verb::ALL.into_iter().enumerate() {
         let call = move |State(shared): State<Arc<Shared>>, request: Request| async move {
-            if let Some(response) = shared.refusal(request.headers()) {
-                return response;
-            }
             let (outcome, response) = answer(verb, &shared, request).await;
             shared.stats.count(Some(index), outcome);
             response
@@ -88,7 +64,30 @@ pub fn routes(calls: Arc<Calls>, access: Access) -> Router {
         routes = routes.route(&format!("/v1/{}", verb.as_str()), post(call));
     }
     let description = || async { ([(header::CONTENT_TYPE, "application/json")], OPENAPI) };
-    routes.with_state(shared).route("/openapi.json", get(description))
+    routes
+        .route_layer(from_fn_with_state(Guard::new(access), guard))
+        .with_state(shared)
+        .route("/openapi.json", get(description))
+}
+
+/// Passes a request to `next` if its client may send calls. Otherwise returns an error response,
+/// and the server does not read the body.
+async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    match guard.access() {
+        Access::Open => next.run(request).await,
+        Access::Login(_) if guard.admits(request.headers()) => next.run(request).await,
+        Access::Login(_) => {
+            let message = "the header field Authorization must contain the user and the password (Basic), or the \
+                           password of the user `default` (Bearer)";
+            let response = not_done(StatusCode::UNAUTHORIZED, "unauthorized", message);
+            (CHALLENGE, response).into_response()
+        }
+        Access::Closed => {
+            let message = "other machines can reach this address; set a password (TIDEGATE_HTTP_PASSWORD, or \
+                           http.password_file in the settings file), or http.without_password = true";
+            not_done(StatusCode::FORBIDDEN, "forbidden", message)
+        }
+    }
 }
 
 async fn answer(verb: Verb, shared: &Shared, request: Request) -> (Outcome, Response) {
