@@ -53,6 +53,11 @@ async fn a_login_is_a_user_and_a_password_or_the_default_users_password_alone() 
             assert_eq!(answer.field("connection"), Some("close"));
         }
     }
+    // The login is checked before the method.
+    for (fields, status) in [("", 401), ("Authorization: Bearer s3:cret\r\n", 405)] {
+        let answer = default.client().await.call("GET", "/v1/peek", fields, "").await;
+        assert_eq!(answer.status, status, "{fields}: {answer:?}");
+    }
     let answer = default.client().await.call("GET", "/openapi.json", "", "").await;
     assert_eq!((answer.status, &*answer.body), (200, OPENAPI));
 }
