@@ -564,6 +564,17 @@ impl OpenHolds {
 mod tests {
     use super::*;
 
+    /// The end belongs to the next epoch, as in the script `lib/epoch.lua`.
+    #[test]
+    fn an_epoch_lasts_one_and_a_half_times_as_long_as_a_hold() {
+        let mut first = Epoch::default();
+        assert_eq!(first.join(1, 100, 0), 1);
+        for (now, joined) in [(149, 1), (150, 2)] {
+            let mut epoch = first;
+            assert_eq!(epoch.join(2, now + 100, now), joined, "{now}");
+        }
+    }
+
     #[test]
     fn epochs_of_members_that_have_ended_do_not_accumulate() {
         let mut epochs = MemberEpochs::default();
