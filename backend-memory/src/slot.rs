@@ -288,20 +288,21 @@ impl BoxedEntry {
         matches!(self.key, Key::Short(key) if key.key() == wanted)
     }
 
-    /// Acquires one charge to a log. Returns `None` and changes nothing if the log possibly has to
-    /// grow, or if [`Record::acquire_log`] returns `None`.
+    /// Acquires one charge to a log. Returns `None` and changes nothing if the heap budget has no
+    /// room for the possible growth of the log, or if [`Record::acquire_log`] returns `None`.
     pub(crate) fn acquire_log(
         &mut self,
         charge: &Charge<'_>,
         now: u64,
         shared: &Shared,
     ) -> Option<FastOutcome> {
-        if Record::growth(Some(&self.record), charge.policy) > 0 {
+        let reserved = Record::growth(Some(&self.record), charge.policy);
+        if !shared.heap.reserve(reserved) {
             return None;
         }
         let before = self.record.heap_bytes();
         let outcome = self.record.acquire_log(charge, now);
-        shared.heap.adjust(before, self.record.heap_bytes());
+        shared.heap.adjust(before + reserved, self.record.heap_bytes());
         outcome
     }
 

@@ -372,6 +372,27 @@ fn logs_and_long_subjects_stay_within_the_heap_bound() {
     }
 }
 
+#[test]
+fn a_log_grows_only_within_the_heap_bound() {
+    let (store, clock) = store_and_clock(|b| b.max_spill_bytes(10_000).when_full(WhenFull::Refuse));
+    let log = policy("sliding-log 1000000/1h");
+    let mut admitted = 0;
+    let error = loop {
+        clock.advance(Duration::from_micros(1));
+        match acquire(&store, &log, b"alice") {
+            Ok(decision) => assert!(decision.is_allowed()),
+            Err(error) => break error,
+        }
+        admitted += 1;
+        assert!(store.bytes() <= store.max_bytes(), "{admitted} records");
+    };
+    // The log has room for 512 records of 16 bytes, and its growth would take 8,192 more bytes.
+    assert_eq!((error.kind(), admitted), (ErrorKind::OutOfMemory, 512));
+    assert!(error.to_string().contains("of at most 10000"), "{error}");
+    // The refused growth is not counted as used, so another log fits.
+    assert!(acquire(&store, &log, b"bob").unwrap().is_allowed());
+}
+
 /// Regression test: a few large subjects reach the bound on heap bytes, which applies to the whole
 /// store. The store refused new subjects whose shard contained no large subject, although it could
 /// evict states in other shards.

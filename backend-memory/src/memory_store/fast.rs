@@ -15,7 +15,8 @@
 //!
 //! * Tenant and subject together have at most 20 bytes (19 with a tenant).
 //! * The record of the charge exists, and was written for the same [`Policy`] object.
-//! * The state in the record is packed into two words, or is a log that need not grow.
+//! * The state in the record is packed into two words, or is a log that need not grow beyond the
+//!   heap budget.
 //! * The lock of the record's shard is free, and no sweep of that shard is due.
 //!
 //! # Semantics

@@ -121,6 +121,7 @@ shared! {
 
     // The maximum number of holds in a reply to a charge, which equals
     // `tidegate_core::no_semver::MAX_COUNTED_LAPSES`.
+    #[allow(dead_code, reason = "Rust 1.88 does not notice the use in `protocol::open_holds`")]
     MAX_COUNTED_LAPSES = 32;
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```sh
 //! tidegate-instructions NAME # makes the calls of one program
-//! tidegate-instructions      # lists the programs, each with its number of calls
+//! tidegate-instructions      # lists the programs, each with its numbers of calls and of subjects
 //! ```
 //!
 //! Callgrind counts the instructions of functions whose name contains `counted_calls`, and of the
@@ -157,7 +157,7 @@ fn passes_limiter<S: Store>(limiter: &Limiter<S>, subject: &str) -> bool {
 fn main() -> Outcome<()> {
     let Some(name) = std::env::args().nth(1) else {
         for Program { name, subjects, rounds, .. } in &PROGRAMS {
-            println!("{name} {}", subjects * rounds);
+            println!("{name} {} {subjects}", subjects * rounds);
         }
         return Ok(());
     };
