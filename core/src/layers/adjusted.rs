@@ -1,5 +1,6 @@
 //! The layer that applies a limit set.
 
+use std::slice;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -187,7 +188,9 @@ impl<S: Store> Layer<S> for AdjustedLayer {
 
     fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         self.answer(call.charges.iter(), move |versions| {
-            let Some(adjusted) = self.adjust(versions, &[call]) else { return inner.decide(call) };
+            let Some(adjusted) = self.adjust(versions, slice::from_ref(&call)) else {
+                return inner.decide(call);
+            };
             let answer = async move { Error::single(Self::decide_each(inner, adjusted).await) };
             Answer::from_future(inner.answers_immediately(), answer)
         })

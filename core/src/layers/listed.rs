@@ -1,5 +1,7 @@
 //! The layer that allows and denies subjects by lists.
 
+use std::slice;
+
 use smallvec::SmallVec;
 
 use super::layered::{Layer, Layered};
@@ -287,7 +289,7 @@ impl<S: Store> Layer<S> for ListedLayer {
     const MAY_WAIT: bool = false;
 
     fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        let Some(listed) = self.find(&[call]) else { return inner.decide(call) };
+        let Some(listed) = self.find(slice::from_ref(&call)) else { return inner.decide(call) };
         let answer = async move { Error::single(Self::decide_each(inner, listed).await) };
         Answer::from_future(inner.answers_immediately(), answer)
     }

@@ -1,7 +1,7 @@
 //! The lists of several policies, which can be replaced while a program runs.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::{ListAction, Lists};
 
@@ -25,9 +25,9 @@ type ByPolicy = HashMap<Box<str>, Arc<Lists>>;
 #[derive(Debug, Clone, Default)]
 pub struct PolicyLists(Arc<RwLock<Arc<ByPolicy>>>);
 
-/// One version of the lists. A decision uses one version.
+/// One version of the lists, or `None` if there are no lists. A decision uses one version.
 #[derive(Debug)]
-pub(crate) struct Version(Arc<ByPolicy>);
+pub(crate) struct Version(Option<Arc<ByPolicy>>);
 
 impl PolicyLists {
     /// Creates a value without lists.
@@ -39,7 +39,7 @@ impl PolicyLists {
     /// Sets the lists of the policy with this name.
     #[must_use]
     pub fn with(self, policy: &str, lists: Lists) -> Self {
-        let mut all = (*self.version().0).clone();
+        let mut all = ByPolicy::clone(&self.read());
         all.insert(policy.into(), Arc::new(lists));
         self.store(all);
         self
@@ -63,16 +63,18 @@ impl PolicyLists {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(lists);
     }
 
+    fn read(&self) -> RwLockReadGuard<'_, Arc<ByPolicy>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn version(&self) -> Version {
-        Version(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+        let lists = self.read();
+        Version((!lists.is_empty()).then(|| Arc::clone(&lists)))
     }
 }
 
 impl Version {
     pub(crate) fn find(&self, policy: &str, subject: &[u8]) -> Option<ListAction> {
-        if self.0.is_empty() {
-            return None;
-        }
-        self.0.get(policy)?.find(subject)
+        self.0.as_ref()?.get(policy)?.find(subject)
     }
 }

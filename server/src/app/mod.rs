@@ -93,7 +93,13 @@ impl<'s> App<'s> {
         };
         let store = Arc::clone(service.decider().store());
         let store = settings.store.on_error.around(store, &memory);
-        let store: Arc<dyn Store> = Arc::new(store.listed(lists).adjusted(current_limits.clone()));
+        // Each layer takes time in each call, so the store has only the layers that are used.
+        let store: Arc<dyn Store> =
+            if list_files.is_some() { Arc::new(store.listed(lists)) } else { store };
+        let store: Arc<dyn Store> = match &settings.limit_set {
+            Some(_) => Arc::new(store.adjusted(current_limits.clone())),
+            None => store,
+        };
         let AdminTokens { read, write, .. } = &settings.page.limits_tokens;
         let is_served = read.is_some() || write.is_some();
         if is_served && limit_book.is_none() {
