@@ -640,6 +640,27 @@ enum Forgery {
     Bytes(Vec<u8>),
 }
 
+/// Returns the maximum number of calls that a value admits at one instant. This is the limit of the
+/// policy. A value of the kind `TOPPED_UP` can have a rest of earlier periods in addition, so the
+/// core decides about it.
+fn max_admitted(policy: &Policy, forged: &[u8], now: Timestamp) -> u64 {
+    let (kind, flags) = (forged[0] & 0x9f, forged[0] & !0x9f);
+    let tail = match flags {
+        0 => 0,
+        BLOCK_FLAG => 7,
+        _ => 15,
+    };
+    let is_topped_up = kind == TOPPED_UP && forged.len() >= 64 + tail;
+    if !is_topped_up || !matches!(policy.rule(), Rule::Quota(_)) {
+        return policy.limit();
+    }
+    let Some((record, _)) = record_from(policy, forged) else { return policy.limit() };
+    let charges = [Charge::new(policy, "s")];
+    let peek = Call::new(Operation::Peek, &charges);
+    let decision = engine::decide(&peek, now, &mut OneRecord(policy, Some(record))).unwrap();
+    decision.verdicts()[0].remaining()
+}
+
 fn number() -> impl Strategy<Value = u64> {
     const EDGES: &[u64] =
         &[0, NOW, NOW - NOW % HOUR + HOUR, MAX_EXACT, MODULUS, 1 << 55, (1 << 56) - 1];
@@ -739,13 +760,12 @@ impl Scene {
                 let answers = self.acquire(&policy, path).await;
                 let what = || format!("{text}, {path:?}, {forged:?} at {now}: {answers:#?}");
                 // All calls are made at one instant, so they must not be admitted beyond the limit,
-                // even if the value is forged. But a value of the kind `TOPPED_UP` can have any
-                // rest of earlier periods, which raises the limit. `compare` checks this kind.
+                // even if the value is forged.
                 let allowed = |answer: &&Result<Decision, Error>| {
                     answer.as_ref().is_ok_and(Decision::is_allowed)
                 };
-                let max = usize::try_from(policy.limit()).unwrap();
-                if kind != TOPPED_UP && answers.iter().filter(allowed).count() > max {
+                let max = max_admitted(&policy, &forged, now);
+                if answers.iter().filter(allowed).count() as u64 > max {
                     return Err(what());
                 }
                 if !answers.iter().all(|answer| answer.is_ok() || is_foreign(answer)) {
