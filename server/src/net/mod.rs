@@ -6,6 +6,7 @@ pub mod http;
 pub mod listener;
 pub mod login;
 pub(crate) mod text;
+pub(crate) mod timer;
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub mod tls;

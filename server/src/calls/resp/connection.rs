@@ -1,7 +1,9 @@
 //! Serves a RESP connection from its first bytes to its end.
 
+use std::future::poll_fn;
 use std::io;
 use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
@@ -9,13 +11,14 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::task::yield_now;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::Instant;
 
 use super::bound::Bound;
 use super::frame::{FrameError, Frames};
 use super::reply::Reply;
 use super::session::{Planned, Session, Shared, Step};
 use crate::calls::{CallRequest, Outcome};
+use crate::net::timer::{Timer, after, timeout};
 
 /// The maximum number of commands in a batch.
 const MAX_BATCH: usize = 256;
@@ -36,9 +39,6 @@ const READ_BYTES: usize = 16 << 10;
 /// argument keeps its whole buffer in memory, so replacing a buffer too early would waste memory.
 const MIN_READ_BYTES: usize = 4 << 10;
 
-/// The timeout that is used if a configured timeout is too large for the clock.
-const FAR: Duration = Duration::from_secs(365 * 86_400);
-
 /// The maximum time for which the server, after it has closed a connection, waits until the client
 /// closes the connection too.
 const LINGER: Duration = Duration::from_secs(1);
@@ -56,9 +56,15 @@ const KEPT_BYTES: usize = 64 << 10;
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     shared: Arc<Shared>,
-    mut stopped: watch::Receiver<bool>,
+    stopped: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let settings = &shared.settings;
+    let mut watched = stopped.clone();
+    let mut stop = pin!(async move {
+        // If the sender is dropped, the server has ended too.
+        let _ = watched.wait_for(|stopped| *stopped).await;
+    });
+    let mut timer = Timer::default();
     let is_immediate = shared.calls.answer_immediately();
     let max_batch = if is_immediate { MAX_IMMEDIATE_BATCH } else { MAX_BATCH };
     let mut session = Session::new(Arc::clone(&shared));
@@ -68,14 +74,14 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     // Whether long arguments have arrived since the last read. `input` still keeps their memory. To
     // free this memory, the connection copies `input` before the next read.
     let mut has_grown = false;
-    // The time at which the first bytes of an incomplete command arrived.
-    let mut begun: Option<Instant> = None;
+    // The time until which an incomplete command must be complete.
+    let mut deadline: Option<Instant> = None;
     loop {
         let batch = read_batch(&mut frames, &mut session, &mut input, &shared, max_batch);
         let (is_end, is_full) = (batch.is_end, batch.commands.len() >= max_batch || batch.is_large);
         has_grown |= batch.bytes > KEPT_BYTES;
         if !batch.commands.is_empty() {
-            begun = None;
+            deadline = None;
             answer(batch.commands, &shared, &mut bound, &mut output).await;
         }
         if is_immediate && is_full && !is_end && output.len() < KEPT_BYTES {
@@ -99,31 +105,26 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             return end(&mut stream, settings.write_timeout).await;
         }
         let is_partial = frames.is_partial(&input);
-        if !is_partial {
-            begun = None;
-        }
-        let deadline = if is_partial {
-            after(*begun.get_or_insert_with(Instant::now), settings.command_timeout)
-        } else {
-            after(Instant::now(), settings.idle_timeout)
-        };
+        timer.set(match is_partial {
+            true => *deadline.get_or_insert_with(|| after(settings.command_timeout)),
+            false => after(settings.idle_timeout),
+        });
         if mem::take(&mut has_grown) {
             input = BytesMut::from(&*input);
         }
         if input.capacity() - input.len() < MIN_READ_BYTES {
             input.reserve(READ_BYTES);
         }
-        let read = tokio::select! {
-            read = timeout_at(deadline, stream.read_buf(&mut input)) => read,
-            _ = stopped.wait_for(|stopped| *stopped) => continue,
-        };
-        match read {
-            Ok(read) => {
+        tokio::select! {
+            // The read is polled first. If bytes have arrived, the other futures are not polled.
+            biased;
+            read = stream.read_buf(&mut input) => {
                 if read? == 0 {
                     return Ok(());
                 }
             }
-            Err(_) => {
+            () = &mut stop => return end(&mut stream, settings.write_timeout).await,
+            () = poll_fn(|cx| timer.poll(cx)) => {
                 let message = if is_partial {
                     let span = settings.command_timeout;
                     format!("a command did not arrive within {span:?}")
@@ -155,10 +156,6 @@ async fn end(
     // Therefore the server reads and discards the input until the client closes the connection.
     let _ = timeout(LINGER, tokio::io::copy(stream, &mut tokio::io::sink())).await;
     Ok(())
-}
-
-fn after(start: Instant, span: Duration) -> Instant {
-    start.checked_add(span).unwrap_or_else(|| start + FAR)
 }
 
 /// A batch of commands. The server sends their replies together.

@@ -7,25 +7,25 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::HttpSettings;
+use crate::net::timer::{after, timeout_at};
 
 /// The bounds of a request's body. The server stores them as an extension of the request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BodyBounds {
     max_bytes: usize,
     timeout: Duration,
-    /// The end of the timeout, or `None` if the clock cannot represent it.
-    deadline: Option<Instant>,
+    /// The end of the timeout.
+    deadline: Instant,
 }
 
 impl BodyBounds {
     /// Returns the bounds for the body of a request whose head has just been read.
     pub(super) fn new(settings: &HttpSettings) -> Self {
         let timeout = settings.request_timeout;
-        let deadline = Instant::now().checked_add(timeout);
-        Self { max_bytes: settings.max_body_bytes, timeout, deadline }
+        Self { max_bytes: settings.max_body_bytes, timeout, deadline: after(timeout) }
     }
 }
 
@@ -51,11 +51,7 @@ impl Payload {
             return Err(BodyError::too_large(bounds.max_bytes));
         }
         let collect = Limited::new(request.into_body(), bounds.max_bytes).collect();
-        let collected = match bounds.deadline {
-            Some(deadline) => timeout_at(deadline, collect).await,
-            None => Ok(collect.await),
-        };
-        match collected {
+        match timeout_at(bounds.deadline, collect).await {
             Ok(Ok(collected)) => Ok(Self(collected.to_bytes())),
             Ok(Err(error)) => Err(BodyError::from_cause(&*error, bounds.max_bytes)),
             Err(_) => Err(BodyError {

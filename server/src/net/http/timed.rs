@@ -4,13 +4,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::HttpSettings;
 use super::phase::{Phase, is_answering};
-
-/// The timeout that applies if the clock cannot represent the end of the configured timeout.
-const FAR: Duration = Duration::from_secs(365 * 86_400);
+use crate::net::timer::{Timer, after};
 
 /// A stream that ends if a request does not arrive in time, or if a response is not accepted in
 /// time.
@@ -31,36 +28,13 @@ pub(super) struct Timed<S> {
     writing: Timer,
 }
 
-/// A timer that is allocated at its first start and then reused.
-#[derive(Debug, Default)]
-struct Timer {
-    sleep: Option<Pin<Box<Sleep>>>,
-    is_running: bool,
-}
-
-impl Timer {
-    fn start(&mut self, span: Duration) {
-        let now = Instant::now();
-        let deadline = now.checked_add(span).unwrap_or_else(|| now + FAR);
-        match &mut self.sleep {
-            Some(sleep) => sleep.as_mut().reset(deadline),
-            None => self.sleep = Some(Box::pin(sleep_until(deadline))),
-        }
-        self.is_running = true;
+/// Returns `true` if the deadline of the timer has passed. If the timer has no deadline, sets it to
+/// the time after `span`.
+fn is_over(timer: &mut Timer, cx: &mut Context<'_>, span: Duration) -> bool {
+    if !timer.is_set() {
+        timer.set(after(span));
     }
-
-    fn stop(&mut self) {
-        self.is_running = false;
-    }
-
-    /// Returns `true` if the timer has run for its span. If the timer is not running, starts it
-    /// with `span`.
-    fn is_over(&mut self, cx: &mut Context<'_>, span: Duration) -> bool {
-        if !self.is_running {
-            self.start(span);
-        }
-        self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())
-    }
+    timer.poll(cx).is_ready()
 }
 
 impl<S> Timed<S> {
@@ -100,7 +74,7 @@ impl<S> Timed<S> {
     {
         self.follow_phase();
         let written = write(Pin::new(&mut self.stream), cx);
-        if written.is_pending() && self.writing.is_over(cx, self.request_timeout) {
+        if written.is_pending() && is_over(&mut self.writing, cx, self.request_timeout) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         written
@@ -125,12 +99,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         if read.is_ready() {
             if !this.has_bytes && buffer.filled().len() > before {
                 this.has_bytes = true;
-                this.reading.start(this.request_timeout);
+                this.reading.set(after(this.request_timeout));
             }
             return read;
         }
         let span = if this.has_bytes { this.request_timeout } else { this.idle_timeout };
-        match (this.reading.is_over(cx, span), this.has_bytes) {
+        match (is_over(&mut this.reading, cx, span), this.has_bytes) {
             (false, _) => Poll::Pending,
             // When the idle time is over, the stream reports its end. hyper then behaves in the
             // same way as after a close by the client.

@@ -1,0 +1,139 @@
+//! Timers that cost little if they do not fire. To set a timer of tokio takes longer than to parse a
+//! command.
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::future::poll_immediate;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// The time until a deadline that the clock cannot represent.
+const FAR: Duration = Duration::from_secs(365 * 86_400);
+
+/// Returns the time after `span`.
+pub(crate) fn after(span: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(span).unwrap_or_else(|| now + FAR)
+}
+
+/// A timer whose deadline moves often. The timer of tokio is set only when the task has to wait,
+/// and set again only when it fires too early or when the deadline is earlier.
+#[derive(Debug, Default)]
+pub(crate) struct Timer {
+    deadline: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Timer {
+    pub(crate) fn set(&mut self, deadline: Instant) {
+        self.deadline = Some(deadline);
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.deadline = None;
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    /// Is ready when the deadline has passed. Without a deadline, the timer is never ready, and
+    /// wakes no task.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(deadline) = self.deadline else { return Poll::Pending };
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if deadline < sleep.deadline() {
+            sleep.as_mut().reset(deadline);
+        }
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if deadline <= sleep.deadline() {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(deadline);
+        }
+    }
+}
+
+/// Like [`tokio::time::timeout`], but creates no timer if the future is ready immediately.
+pub(crate) async fn timeout<F: Future>(span: Duration, future: F) -> Result<F::Output, Elapsed> {
+    let mut future = pin!(future);
+    match poll_immediate(&mut future).await {
+        Some(output) => Ok(output),
+        None => tokio::time::timeout(span, future).await,
+    }
+}
+
+/// Like [`tokio::time::timeout_at`], but creates no timer if the future is ready immediately.
+pub(crate) async fn timeout_at<F: Future>(
+    deadline: Instant,
+    future: F,
+) -> Result<F::Output, Elapsed> {
+    let mut future = pin!(future);
+    match poll_immediate(&mut future).await {
+        Some(output) => Ok(output),
+        None => tokio::time::timeout_at(deadline, future).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, poll_fn, ready};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Returns the time until the timer is ready, in seconds.
+    async fn fires_after(timer: &mut Timer) -> u64 {
+        let start = Instant::now();
+        poll_fn(|cx| timer.poll(cx)).await;
+        start.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_fires_at_the_deadline_that_was_set_last() {
+        let mut timer = Timer::default();
+        timer.set(after(10 * SECOND));
+        assert_eq!(fires_after(&mut timer).await, 10);
+        timer.set(after(20 * SECOND));
+        assert!(poll_immediate(poll_fn(|cx| timer.poll(cx))).await.is_none());
+        timer.set(after(30 * SECOND)); // The timer of tokio fires 10 s before this deadline.
+        assert_eq!(fires_after(&mut timer).await, 30);
+        timer.set(after(40 * SECOND));
+        assert!(poll_immediate(poll_fn(|cx| timer.poll(cx))).await.is_none());
+        timer.set(after(5 * SECOND));
+        assert_eq!(fires_after(&mut timer).await, 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_without_a_deadline_never_fires() {
+        let mut timer = Timer::default();
+        assert!(!timer.is_set());
+        timer.set(after(Duration::ZERO));
+        assert!(timer.is_set());
+        timer.stop();
+        assert!(!timer.is_set());
+        let fires = timeout(1_000 * SECOND, poll_fn(|cx| timer.poll(cx)));
+        assert!(fires.await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_that_the_clock_cannot_represent_is_far() {
+        assert_eq!(after(Duration::MAX) - Instant::now(), FAR);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_future_that_waits_is_bounded_and_a_ready_one_is_returned() {
+        let start = Instant::now();
+        assert_eq!(timeout(Duration::ZERO, ready(1)).await, Ok(1));
+        assert_eq!(timeout_at(start, ready(2)).await, Ok(2));
+        assert!(timeout(SECOND, pending::<()>()).await.is_err());
+        assert!(timeout_at(start + 3 * SECOND, pending::<()>()).await.is_err());
+        assert_eq!(start.elapsed(), 3 * SECOND);
+        let sleeps = tokio::time::sleep(SECOND);
+        assert_eq!(timeout(2 * SECOND, sleeps).await, Ok(()));
+    }
+}
