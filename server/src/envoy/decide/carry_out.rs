@@ -69,8 +69,8 @@ pub(super) async fn carry_out(
     let mut cached = count(planned, stores, behaviour, &mut answers).await?;
     let is_refused = is_over(&answers);
     cached.extend(decide(planned, stores.all, is_refused, &mut answers).await?);
-    give_back(planned, &*stores.all.store, &mut answers).await?;
-    slots::give_back(planned, &*stores.all.store, &mut answers).await?;
+    give_back(planned, &*stores.all.listed, &mut answers).await?;
+    slots::give_back(planned, &*stores.all.listed, &mut answers).await?;
     Ok((answers, cached))
 }
 
@@ -158,10 +158,10 @@ async fn count(
         // If limits per second have a separate store, each store has its own counters. A counter
         // over its limit does not affect the counters in the other store.
         let counted = if behaviour.spares_others_when_over {
-            count_where_over(&counters, cached.len() > known, &*store.store).await?
+            count_where_over(&counters, cached.len() > known, &*store.listed).await?
         } else {
             let all = counters.iter().map(|counter| counter.operation()).collect();
-            counts(&counters, all, &*store.store).await?
+            counts(&counters, all, &*store.listed).await?
         };
         for (counter, count) in counters.iter().zip(&counted) {
             set(answers, counter.index, Answer::Counted(*count));
@@ -187,7 +187,7 @@ async fn cache_denials(counters: &[Counter<'_>], counted: &[Count], store: &Limi
     if !calls.is_empty() {
         // The answers are not needed. If a peek fails, the cache does not contain the denial, so
         // the next request calls the store.
-        drop(store.store.decide_many(&calls).await);
+        drop(store.listed.decide_many(&calls).await);
     }
 }
 
@@ -406,7 +406,7 @@ async fn decide(
     let denial = cached_denial(planned, store, &charges);
     // If the cache refuses the request, the request takes no slots, not even for a moment.
     let is_refused = is_refused || denial.is_some();
-    let taken = slots::take(planned, &store.store, is_refused, answers).await?;
+    let taken = slots::take(planned, &store.listed, is_refused, answers).await?;
     let is_refused = is_refused || taken.is_refused;
     let result = charge(planned, &asked, &charges, denial, store, is_refused, answers).await;
     match &result {
@@ -458,7 +458,7 @@ async fn charge(
     let is_cached = denial.is_some();
     let mut decisions = match calls.is_empty() {
         true => Vec::new().into_iter(),
-        false => store.store.decide_many(&calls).await.into_iter(),
+        false => store.listed.decide_many(&calls).await.into_iter(),
     };
     for ((index, _), decision) in used.iter().zip(&mut decisions) {
         set(answers, *index, Answer::Used(only(&decision?)?));
@@ -473,7 +473,7 @@ async fn charge(
         }
     }
     let is_taken = decision.is_allowed() && !is_refused;
-    remember_refused(planned, &*store.store, is_taken, answers).await?;
+    remember_refused(planned, &*store.listed, is_taken, answers).await?;
     Ok((cached, is_taken))
 }
 
