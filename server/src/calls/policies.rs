@@ -4,6 +4,7 @@ use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use tidegate_core::{Error, ErrorKind, Policy, Store, TokenBucket};
 
 /// The maximum number of policies in each of the two tables of [`Policies`].
@@ -27,7 +28,7 @@ pub struct Policies {
 }
 
 #[derive(Debug)]
-struct Table<K>(RwLock<HashMap<K, Policy>>);
+struct Table<K>(RwLock<HashMap<K, Policy, RandomState>>);
 
 impl Policies {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {

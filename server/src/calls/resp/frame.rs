@@ -12,6 +12,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use smallvec::SmallVec;
 use tidegate_core::MAX_SUBJECT;
 
+use super::arguments::digits;
+
 /// The maximum length of an argument in bytes. It is equal to the maximum length of a subject.
 pub const MAX_ARGUMENT_BYTES: usize = MAX_SUBJECT;
 
@@ -244,10 +246,9 @@ impl Partial {
 }
 
 fn number(line: &[u8], what: &str) -> Result<i64, FrameError> {
-    let text = std::str::from_utf8(line).ok();
-    // Rust parses `+1` as a number, but Redis does not.
-    let text = text.filter(|text| !text.starts_with('+'));
-    text.and_then(|text| text.parse().ok()).ok_or_else(|| {
+    let (sign, text) = line.strip_prefix(b"-").map_or((1, line), |text| (-1, text));
+    let number = digits(text).and_then(|number| i64::try_from(number).ok());
+    number.map(|number| sign * number).ok_or_else(|| {
         FrameError::new(format!("{what} is '{}'; it must be a number", line.escape_ascii()))
     })
 }

@@ -158,7 +158,7 @@ fn once_each(
                 "there is no field {place}{name}; the known fields are {known}"
             )));
         };
-        let name = format!("{place}{name}");
+        let name = if place.is_empty() { name } else { format!("{place}{name}") };
         if fields.iter().any(|(other, ..)| *other == field) {
             return Err(invalid(format!("{name} is given twice")));
         }
