@@ -1,12 +1,12 @@
-//! Timers that cost little if they do not fire. To set a timer of tokio takes longer than to parse a
-//! command.
+//! Timers that cost little if they do not fire. Setting a timer of tokio takes longer than parsing
+//! a command.
 
+use std::future::poll_fn;
+use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures_util::future::poll_immediate;
-use tokio::time::error::Elapsed;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The time until a deadline that the clock cannot represent.
@@ -57,30 +57,36 @@ impl Timer {
     }
 }
 
-/// Like [`tokio::time::timeout`], but creates no timer if the future is ready immediately.
-pub(crate) async fn timeout<F: Future>(span: Duration, future: F) -> Result<F::Output, Elapsed> {
-    let mut future = pin!(future);
-    match poll_immediate(&mut future).await {
-        Some(output) => Ok(output),
-        None => tokio::time::timeout(span, future).await,
-    }
+/// Returns the output of a future, or an error of kind `TimedOut` after `span`. Creates no timer if
+/// the future is ready immediately.
+pub(crate) async fn timeout<F: Future>(span: Duration, future: F) -> io::Result<F::Output> {
+    bounded(future, || after(span)).await
 }
 
-/// Like [`tokio::time::timeout_at`], but creates no timer if the future is ready immediately.
-pub(crate) async fn timeout_at<F: Future>(
-    deadline: Instant,
-    future: F,
-) -> Result<F::Output, Elapsed> {
-    let mut future = pin!(future);
-    match poll_immediate(&mut future).await {
-        Some(output) => Ok(output),
-        None => tokio::time::timeout_at(deadline, future).await,
-    }
+/// Does the same as [`timeout`], but the deadline is a time.
+pub(crate) async fn timeout_at<F: Future>(deadline: Instant, future: F) -> io::Result<F::Output> {
+    bounded(future, || deadline).await
+}
+
+async fn bounded<F: Future>(future: F, deadline: impl Fn() -> Instant) -> io::Result<F::Output> {
+    let (mut future, mut timer) = (pin!(future), Timer::default());
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        if !timer.is_set() {
+            timer.set(deadline());
+        }
+        timer.poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    })
+    .await
 }
 
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, poll_fn, ready};
+    use std::future::{pending, ready};
+
+    use futures_util::future::poll_immediate;
 
     use super::*;
 
@@ -128,12 +134,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_future_that_waits_is_bounded_and_a_ready_one_is_returned() {
         let start = Instant::now();
-        assert_eq!(timeout(Duration::ZERO, ready(1)).await, Ok(1));
-        assert_eq!(timeout_at(start, ready(2)).await, Ok(2));
-        assert!(timeout(SECOND, pending::<()>()).await.is_err());
+        assert_eq!(timeout(Duration::ZERO, ready(1)).await.unwrap(), 1);
+        assert_eq!(timeout_at(start, ready(2)).await.unwrap(), 2);
+        let error = timeout(SECOND, pending::<()>()).await.unwrap_err();
+        assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, SECOND));
         assert!(timeout_at(start + 3 * SECOND, pending::<()>()).await.is_err());
         assert_eq!(start.elapsed(), 3 * SECOND);
-        let sleeps = tokio::time::sleep(SECOND);
-        assert_eq!(timeout(2 * SECOND, sleeps).await, Ok(()));
+        timeout(2 * SECOND, tokio::time::sleep(SECOND)).await.unwrap();
+        assert_eq!(start.elapsed(), 4 * SECOND);
     }
 }

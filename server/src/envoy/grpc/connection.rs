@@ -19,14 +19,13 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tonic::body::Body;
 
 use super::memory::Client;
 use super::{GrpcSettings, Services};
 use crate::net::listener::{Bounded, MayRead, Stream};
-use crate::net::timer::timeout;
 
 /// The length of the first bytes of HTTP/2: the preface (24 bytes) and the header of the first
 /// frame (9 bytes).
