@@ -65,6 +65,7 @@ use tidegate_core::{
 use carry_out::Stores;
 use deny_cache::LimitStore;
 pub use error::{DecideError, RequestError};
+use matching::Match;
 pub use plan::MAX_DESCRIPTORS;
 use plan::Target;
 pub use tally::{NearLimitRatio, Tally};
@@ -255,10 +256,9 @@ impl Decider {
     /// request is not valid.
     pub(crate) fn limits_of(&self, request: &RateLimitRequest) -> Vec<(Arc<StatKey>, Vec<u8>)> {
         let limits = self.limits.set();
-        let planned = self
-            .config
-            .load_full()
-            .map(|config| self.plan(&config, request, &limits).unwrap_or_default());
+        let Some(config) = self.config.load_full() else { return vec![] };
+        let planned = plan::matches(&config, request)
+            .and_then(|matches| self.plan(&matches, request, &limits));
         let limited =
             planned.unwrap_or_default().into_iter().filter_map(|planned| match planned.target {
                 Target::Limited(limited) => Some(limited),
@@ -269,13 +269,13 @@ impl Decider {
 
     fn plan(
         &self,
-        config: &Config,
+        matches: &[Option<Match<'_>>],
         request: &RateLimitRequest,
         limits: &LimitSet,
     ) -> Result<Vec<plan::Planned>, RequestError> {
         // One time for all descriptors, which the server reads only if it can matter.
         let limits = (!limits.is_empty()).then(|| (limits, self.limits.now()));
-        plan::plan(config, request, &self.behaviour, &self.lists, limits)
+        plan::plan(matches, request, &self.behaviour, &self.lists, limits)
     }
 
     /// Decides a request.
@@ -314,11 +314,14 @@ impl Decider {
         let config =
             config.ok_or_else(|| RequestError::new("no rate limit configuration loaded"))?;
         let behaviour = &self.behaviour;
-        let limits = match self.limits.is_partial() {
-            true => plan::load(&config, request, &self.limits).await,
-            false => self.limits.set(),
+        let mut planned = {
+            let matches = plan::matches(&config, request)?;
+            let limits = match self.limits.is_partial() {
+                true => plan::load(&matches, request, &self.limits).await,
+                false => self.limits.set(),
+            };
+            self.plan(&matches, request, &limits)?
         };
-        let mut planned = self.plan(&config, request, &limits)?;
         planned.iter().for_each(plan::Planned::count_list);
         if let Some(share) = share {
             for descriptor in &mut planned {

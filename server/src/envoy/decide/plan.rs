@@ -94,33 +94,11 @@ impl Limited {
     }
 }
 
-/// Loads the overrides that the request needs, and that the limit set does not have in memory.
-pub(super) async fn load(
-    config: &Config,
+/// Checks a request, and returns the limit of each of its descriptors.
+pub(super) fn matches<'c>(
+    config: &'c Config,
     request: &RateLimitRequest,
-    current: &CurrentLimits,
-) -> Arc<LimitSet> {
-    let found = request.descriptors.iter().filter_map(|descriptor| {
-        // A request that is not valid is refused later.
-        Some((matching::find(config, &request.domain, descriptor).ok()??, descriptor))
-    });
-    let found: Vec<_> = found.take(MAX_DESCRIPTORS).collect();
-    let needed = found.iter().filter_map(|(found, descriptor)| {
-        let (name, value) = name_and_value(found, descriptor)?;
-        Some((name, &b""[..], value))
-    });
-    current.load(&needed.collect::<Vec<_>>()).await
-}
-
-/// Returns the plan for each descriptor of a request. `limits` are the limit set and the time by
-/// which its overrides end.
-pub(super) fn plan(
-    config: &Config,
-    request: &RateLimitRequest,
-    behaviour: &Behaviour,
-    lists: &PolicyLists,
-    limits: Option<(&LimitSet, Timestamp)>,
-) -> Result<Vec<Planned>, RequestError> {
+) -> Result<Vec<Option<Match<'c>>>, RequestError> {
     let descriptors = &request.descriptors;
     if request.domain.is_empty() {
         return Err(RequestError::new("rate limit domain must not be empty"));
@@ -135,13 +113,36 @@ pub(super) fn plan(
         );
         return Err(RequestError::new(message));
     }
-    let matches: Vec<Option<Match<'_>>> = descriptors
-        .iter()
-        .map(|descriptor| matching::find(config, &request.domain, descriptor))
-        .collect::<Result<_, _>>()?;
-    let replaced = replaced_names(&matches);
+    let find = |descriptor| matching::find(config, &request.domain, descriptor);
+    descriptors.iter().map(find).collect()
+}
+
+/// Loads the overrides that the request needs, and that the limit set does not have in memory.
+pub(super) async fn load(
+    matches: &[Option<Match<'_>>],
+    request: &RateLimitRequest,
+    current: &CurrentLimits,
+) -> Arc<LimitSet> {
+    let needed = matches.iter().zip(&request.descriptors).filter_map(|(found, descriptor)| {
+        let (name, value) = name_and_value(found.as_ref()?, descriptor)?;
+        Some((name, &b""[..], value))
+    });
+    current.load(&needed.collect::<Vec<_>>()).await
+}
+
+/// Returns the plan for each descriptor of a request, from the limits of the descriptors. `limits`
+/// are the limit set and the time by which its overrides end.
+pub(super) fn plan(
+    matches: &[Option<Match<'_>>],
+    request: &RateLimitRequest,
+    behaviour: &Behaviour,
+    lists: &PolicyLists,
+    limits: Option<(&LimitSet, Timestamp)>,
+) -> Result<Vec<Planned>, RequestError> {
+    let descriptors = &request.descriptors;
+    let replaced = replaced_names(matches);
     let mut planned = Vec::with_capacity(descriptors.len());
-    for (descriptor, found) in descriptors.iter().zip(&matches) {
+    for (descriptor, found) in descriptors.iter().zip(matches) {
         let hits = match &descriptor.hits_addend {
             Some(hits) => hits.value,
             // Protobuf cannot distinguish 0 and an absent `hits_addend` of a request, so both count
