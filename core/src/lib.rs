@@ -110,7 +110,7 @@ pub mod no_semver {
     pub use crate::layers::sharded::shard_pick::{ShardPick, ShardWeights};
     pub use crate::limiter::ban::check_ban;
     pub use crate::split_mix::{nth_split_mix, split_mix};
-    pub use crate::store::keeps_lapsed;
+    pub use crate::store::{keeps_lapsed, send_all};
     #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]
     pub use crate::sync::seeded::seed_hashes;
     pub use crate::time::Wait;

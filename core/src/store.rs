@@ -201,6 +201,20 @@ pub trait Store: fmt::Debug + Send + Sync {
     }
 }
 
+/// Executes calls, and returns one answer per call, in order. A single call is not sent as a batch,
+/// because layers do less for it.
+#[doc(hidden)]
+pub async fn send_all(
+    store: &(impl Store + ?Sized),
+    calls: &[Call<'_>],
+) -> Vec<Result<Decision, Error>> {
+    match calls {
+        [] => vec![],
+        [call] => vec![store.decide(*call).await],
+        calls => store.decide_many(calls).await,
+    }
+}
+
 /// Checks that the states of the policy do not store their holds.
 ///
 /// # Errors

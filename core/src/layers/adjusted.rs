@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::layered::{Layer, Layered};
 use crate::limit_set::{CurrentLimits, LimitSet, LookUp, Versions, look_up};
+use crate::store::send_all;
 use crate::{Answer, Call, Charge, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
 /// A store that applies the [limit set](crate::LimitSet) in force: see
@@ -95,10 +96,7 @@ impl AdjustedLayer {
         let charges: Vec<_> = calls.iter().map(|call| call.charges(&call.policies)).collect();
         let adjusted = calls.iter().zip(&charges).map(|(call, charges)| call.with(charges));
         let adjusted: Vec<Call<'_>> = adjusted.collect();
-        let answers = match &adjusted[..] {
-            [call] => vec![inner.decide(*call).await],
-            calls => inner.decide_many(calls).await,
-        };
+        let answers = send_all(inner, &adjusted).await;
         let mut all = Vec::with_capacity(answers.len());
         for (call, answer) in calls.iter().zip(answers) {
             all.push(match answer {

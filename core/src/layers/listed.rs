@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::layered::{Layer, Layered};
 use crate::lists::{ListAction, PolicyLists};
+use crate::store::send_all;
 #[cfg(feature = "metrics")]
 use crate::telemetry::count_listed;
 use crate::{Answer, Call, Charge, Decision, Error, Operation, Outcome, Policy, Store, Verdict};
@@ -96,12 +97,7 @@ async fn send(
         .zip(&charges)
         .filter_map(|(call, charges)| Some(call.with_charges(charges.as_ref()?)))
         .collect();
-    let mut answers = match &sub_calls[..] {
-        [] => vec![],
-        [call] => vec![inner.decide(*call).await],
-        calls => inner.decide_many(calls).await,
-    }
-    .into_iter();
+    let mut answers = send_all(inner, &sub_calls).await.into_iter();
     let mut answer = || answers.next().unwrap_or_else(|| Err(Error::no_answer()));
     charges.iter().map(|charges| charges.as_ref().map(|_| answer())).collect()
 }

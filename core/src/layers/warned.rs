@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::layered::{Layer, Layered};
 use crate::policy::Rule;
+use crate::store::send_all;
 use crate::time::{MAX_SPAN, micros_of};
 use crate::{
     Answer, Call, Charge, Clock, Decision, Error, Operation, Policy, Store, SystemClock, Timestamp,
@@ -158,11 +159,7 @@ impl<C: Clock> WarnedLayer<C> {
         let pairs = follow_ups.iter().zip(&charges);
         let calls: Vec<Call<'_>> =
             pairs.map(|(of, charge)| Call::new(of.operation(), charge)).collect();
-        let answers = match &calls[..] {
-            [] => return,
-            [call] => vec![inner.decide(*call).await],
-            calls => inner.decide_many(calls).await,
-        };
+        let answers = send_all(inner, &calls).await;
         for (of, answer) in follow_ups.iter().zip(answers) {
             let Ok(decision) = answer else { continue };
             if decision.degraded().is_some() {

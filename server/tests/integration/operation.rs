@@ -174,7 +174,7 @@ async fn an_address_may_stand_in_brackets_and_times_are_histograms() {
     assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
     let metrics = call(address, "GET", "/metrics", "").await.1;
     for (name, labels) in [
-        ("tidegate_store_seconds", "operation=\"batch\""),
+        ("tidegate_store_seconds", "operation=\"acquire\""),
         ("ratelimit_service_response_time_seconds", "grpc_method=\"ShouldRateLimit\""),
     ] {
         let last = format!("{name}_bucket{{{labels},le=\"+Inf\"}} 1\n");

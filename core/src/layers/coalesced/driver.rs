@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::queues::{AnswerSender, Queues, WaitingCall};
+use crate::store::send_all;
 use crate::sync::task::yield_now;
-use crate::{Call, Decision, Error, ErrorKind, OwnedCall, Store};
+use crate::{Error, ErrorKind, OwnedCall, Store};
 
 /// Sends the batches of one batch group, one batch after another.
 ///
@@ -54,20 +55,13 @@ async fn send(store: &impl Store, batch: Vec<WaitingCall>) {
         batch.into_iter().map(|waiting| (waiting.call, waiting.caller)).unzip();
     let answers = {
         let calls: Vec<_> = calls.iter().map(OwnedCall::as_call).collect();
-        answers_while_needed(decide(store, &calls), &mut callers).await
+        answers_while_needed(send_all(store, &calls), &mut callers).await
     };
     let mut answers = answers.unwrap_or_default().into_iter();
     for caller in callers {
         // If the caller is cancelled, its channel is closed, and `send` fails. This error is
         // ignored, because no caller needs the answer.
         let _ = caller.send(answers.next().unwrap_or_else(|| Err(Error::no_answer())));
-    }
-}
-
-async fn decide(store: &impl Store, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
-    match calls {
-        [call] => vec![store.decide(*call).await],
-        calls => store.decide_many(calls).await,
     }
 }
 

@@ -16,6 +16,7 @@ pub use settings::{HasFallback, NoFallback, OnFailure};
 use settings::{Setting, Settings};
 
 use super::layered::{Layer, Layered};
+use crate::store::send_all;
 use crate::{Answer, Call, Decision, Error, ErrorKind, Operation, Policy, Store};
 
 /// A store that also decides when the inner store fails: see
@@ -290,7 +291,7 @@ async fn decide_by_fallback<T>(
     let charges: Vec<_> = calls().map(FallbackCall::charges).collect();
     let calls: Vec<_> =
         calls().zip(&charges).map(|(call, charges)| call.as_call(charges)).collect();
-    fallback.decide_many(&calls).await
+    send_all(fallback, &calls).await
 }
 
 fn too_few_answers() -> Error {

@@ -10,6 +10,7 @@ use super::in_flight::Pause;
 use super::keeper::Keeper;
 use super::key::state_keys;
 use super::todo::Todo;
+use crate::store::send_all;
 use crate::sync::task::Handle;
 use crate::sync::time::timeout;
 use crate::{Call, Clock, Decision, Error, Operation, OwnedCall, Policy, Store};
@@ -109,10 +110,7 @@ pub(super) async fn send_paused<S: Store + 'static, C: Clock + 'static>(
     let calls: Vec<_> = calls.iter().map(|call| OwnedCall::from(*call)).collect();
     let answers = async move {
         let calls: Vec<_> = calls.iter().map(OwnedCall::as_call).collect();
-        let answers = match &calls[..] {
-            [call] => vec![keeper.store().decide(*call).await],
-            calls => keeper.store().decide_many(calls).await,
-        };
+        let answers = send_all(keeper.store(), &calls).await;
         drop(pauses);
         answers
     };

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::todo::{Fetch, PerCharge, Unspent};
 use crate::call::random_bits;
+use crate::store::send_all;
 use crate::{Call, CallId, Decision, Error, Operation, Store};
 
 /// The minimum time to live of a hold. With a short span, the settlement can be late, and the store
@@ -49,10 +50,7 @@ impl<S: Store> Grantor<S> {
             Call::new(Operation::Settle, charges).with_id(CallId::new(id, self.ttl))
         });
         let calls: Vec<_> = settlements.collect();
-        let answers = match &calls[..] {
-            [call] => vec![self.store.decide(*call).await],
-            calls => self.store.decide_many(calls).await,
-        };
+        let answers = send_all(&self.store, &calls).await;
         let refunded = |index: usize| match answers.get(index) {
             Some(Ok(decision)) => decision.amounts().iter().sum(),
             _ => 0,

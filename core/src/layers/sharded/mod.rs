@@ -5,6 +5,7 @@ mod routed_call;
 pub(crate) mod shard_pick;
 
 use super::layered::{Layer, Layered};
+use crate::store::send_all;
 use crate::{Answer, Call, Decision, Error, Policy, Store};
 
 use round_robin::RoundRobin;
@@ -109,12 +110,7 @@ async fn send(
         .iter()
         .flat_map(|(routed, parts)| parts.iter().map(|part| part.call(routed.call())))
         .collect();
-    let mut answers = match &calls[..] {
-        [] => vec![],
-        [call] => vec![inner.decide(*call).await],
-        calls => inner.decide_many(calls).await,
-    }
-    .into_iter();
+    let mut answers = send_all(inner, &calls).await.into_iter();
     requests
         .iter()
         .map(|(routed, parts)| {

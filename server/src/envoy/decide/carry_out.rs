@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate_core::no_semver::send_all;
 use tidegate_core::{
     Call, Charge, Decision, Error, ErrorKind, MAX_EXACT, Operation, Outcome, Policy, Store,
     Timestamp, Verdict, engine,
@@ -184,11 +185,9 @@ async fn cache_denials(counters: &[Counter<'_>], counted: &[Count], store: &Limi
     let charges: Vec<[Charge<'_>; 1]> = over.map(|(counter, _)| [counter.admission]).collect();
     let calls: Vec<Call<'_>> =
         charges.iter().map(|charge| Call::new(Operation::Peek, charge)).collect();
-    if !calls.is_empty() {
-        // The answers are not needed. If a peek fails, the cache does not contain the denial, so
-        // the next request calls the store.
-        drop(store.listed.decide_many(&calls).await);
-    }
+    // The answers are not needed. If a peek fails, the cache does not contain the denial, so the
+    // next request calls the store.
+    drop(send_all(&*store.listed, &calls).await);
 }
 
 struct Counter<'p> {
@@ -267,7 +266,7 @@ async fn counts(
         .map(|((operation, _), charges)| Call::new(*operation, charges))
         .collect();
     let mut counts = Vec::with_capacity(counters.len());
-    let answered = store.decide_many(&calls).await.into_iter().zip(counters);
+    let answered = send_all(store, &calls).await.into_iter().zip(counters);
     for ((decision, counter), (_, hits)) in answered.zip(operations) {
         let verdict = only(&decision?)?;
         let mut reset = verdict.reset_after();
@@ -456,10 +455,7 @@ async fn charge(
         calls.push(Call::new(operation, charges));
     }
     let is_cached = denial.is_some();
-    let mut decisions = match calls.is_empty() {
-        true => Vec::new().into_iter(),
-        false => store.listed.decide_many(&calls).await.into_iter(),
-    };
+    let mut decisions = send_all(&*store.listed, &calls).await.into_iter();
     for ((index, _), decision) in used.iter().zip(&mut decisions) {
         set(answers, *index, Answer::Used(only(&decision?)?));
     }
@@ -540,11 +536,8 @@ async fn carry_out_each(
     charges: &[[Charge<'_>; 1]],
     store: &dyn Store,
 ) -> Result<Vec<Decision>, Error> {
-    if charges.is_empty() {
-        return Ok(Vec::new());
-    }
     let calls: Vec<Call<'_>> = charges.iter().map(|charge| Call::new(operation, charge)).collect();
-    store.decide_many(&calls).await.into_iter().collect()
+    send_all(store, &calls).await.into_iter().collect()
 }
 
 pub(super) fn set(answers: &mut [Option<Answer>], index: usize, answer: Answer) {

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use tidegate_core::no_semver::send_all;
 use tidegate_core::{
     Call, CallId, Charge, Decision, Error, ErrorKind, Operation, OwnedCall, Store,
 };
@@ -114,7 +115,7 @@ impl Drop for Taken<'_> {
                 self.slots.iter().map(|slots| slots.call().into()).collect();
             runtime.spawn(async move {
                 let calls: Vec<Call<'_>> = calls.iter().map(OwnedCall::as_call).collect();
-                let _ = store.decide_many(&calls).await;
+                let _ = send_all(&store, &calls).await;
             });
         }
     }
@@ -171,11 +172,8 @@ impl<'p> Slots<'p> {
 }
 
 async fn decide(slots: &[Slots<'_>], store: &dyn Store) -> Vec<Result<Decision, Error>> {
-    if slots.is_empty() {
-        return Vec::new();
-    }
     let calls: Vec<Call<'_>> = slots.iter().map(Slots::call).collect();
-    store.decide_many(&calls).await
+    send_all(store, &calls).await
 }
 
 /// Returns the error for a hold that was not made.
