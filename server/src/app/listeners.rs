@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 
 use tidegate_server::net::access::Access;
-use tidegate_server::net::listener::Listener;
+use tidegate_server::net::listener::{Listener, listen};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -60,7 +60,7 @@ impl Bound {
         let Address { host, port, name } = address;
         // An IPv6 address can be in brackets, as in a URL.
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-        let tcp = TcpListener::bind((bare, *port)).await.map_err(|error| {
+        let tcp = listen(bare, *port).await.map_err(|error| {
             let shown = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
             format!("cannot listen on {shown}:{port} ({name}): {error}")
         })?;

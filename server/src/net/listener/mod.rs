@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 
 pub(crate) use bounded::{Bounded, MayRead};
 pub(crate) use connections::Connections;
@@ -23,6 +23,38 @@ use crate::net::tls::Tls;
 /// The pause after a connection could not be accepted, for example because no file descriptor is
 /// free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The maximum number of connections that wait until the server accepts them. The operating system
+/// lowers it to its own maximum (`net.core.somaxconn`). It drops further connections, whose clients
+/// try again only after a second or more. The default of tokio is 128, which is too low if all
+/// clients connect again at the same time, for example after a restart.
+const MAX_WAITING: u32 = 4_096;
+
+/// Listens on a port of the first possible address of a host.
+///
+/// # Errors
+///
+/// Returns the error for the last address, or an error if the host has no address.
+pub async fn listen(host: &str, port: u16) -> io::Result<TcpListener> {
+    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the host has no address");
+    for address in lookup_host((host, port)).await? {
+        match listen_on(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // As in `TcpListener::bind`: a program can listen on the port immediately after another one has
+    // ended. On Windows, this option would let two programs listen on one port.
+    #[cfg(not(windows))]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(MAX_WAITING)
+}
 
 /// A listener. If it has certificates, its connections are encrypted.
 #[derive(Debug)]
@@ -112,5 +144,36 @@ impl Listener {
     #[allow(clippy::unused_self, reason = "with TLS it is used")]
     fn wrap(&self, stream: TcpStream) -> Stream {
         Stream::plain(stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_thousand_connections_can_wait_until_they_are_accepted() {
+        let maximum = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok();
+        let maximum = maximum.and_then(|text| text.trim().parse().ok()).unwrap_or(128);
+        let listener = listen("localhost", 0).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut waiting = vec![];
+        for number in 1..=maximum.min(1_000) {
+            let connected = timeout(Duration::from_secs(60), TcpStream::connect(address)).await;
+            waiting.push(connected.unwrap_or_else(|_| panic!("connection {number} was dropped")));
+        }
+        for connected in waiting {
+            let (accepted, _) = listener.accept().await.unwrap();
+            assert_eq!(accepted.peer_addr().unwrap(), connected.unwrap().local_addr().unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn the_error_for_an_address_that_is_in_use_is_returned() {
+        let used = listen("127.0.0.1", 0).await.unwrap();
+        let error = listen("127.0.0.1", used.local_addr().unwrap().port()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 }
