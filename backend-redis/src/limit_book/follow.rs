@@ -241,3 +241,74 @@ fn valid(key: &str, line: Option<String>) -> Result<String, LimitBookError> {
         Err(error) => Err(corrupt(key, &error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use redis::{Pipeline, Value};
+    use tidegate_core::Timestamp;
+
+    use super::*;
+    use crate::limit_book::{LimitChange, Run};
+    use crate::protocol::Keys;
+
+    const FIRST: &str = "a: fixed-window 1/1h for subject x";
+    const SECOND: &str = "a: fixed-window 2/1h for subject x";
+    const THIRD: &str = "a: fixed-window 3/1h for subject x";
+
+    /// A server that sends these replies, one to each pipeline.
+    struct Replies(sync::Mutex<VecDeque<Value>>);
+
+    impl Run for Replies {
+        fn run<'a>(
+            &'a self,
+            _: &'a [u8],
+            _: &'a Pipeline,
+        ) -> Answer<'a, Result<Vec<Value>, Error>> {
+            let reply = self.0.lock().unwrap().pop_front();
+            Answer::ready(Ok(vec![reply.expect("one command more than replies")]))
+        }
+    }
+
+    fn list(texts: &[&str]) -> Value {
+        Value::Array(texts.iter().map(|text| Value::BulkString((*text).into())).collect())
+    }
+
+    fn version(number: u64) -> Version {
+        Version(number, Timestamp::from_micros(number))
+    }
+
+    fn change(number: u64, before: Option<&str>, after: &str) -> String {
+        let lines = vec![(before.map(str::to_owned), Some(after.to_owned()))];
+        let (time, text) = (Timestamp::from_micros(number), || "text".to_owned());
+        LimitChange { version: number, time, author: text(), reason: text(), lines }.to_string()
+    }
+
+    /// Two calls read an override at the same time. The server answers the call that was sent last
+    /// first, with a newer version.
+    #[tokio::test]
+    async fn an_answer_with_an_older_version_than_another_answer_needs_no_changes() {
+        let history = [
+            change(1, None, FIRST),
+            change(2, Some(FIRST), SECOND),
+            change(3, Some(SECOND), THIRD),
+        ];
+        let history: Vec<&str> = history.iter().map(String::as_str).collect();
+        let replies = [
+            list(&[&version(3).to_string(), THIRD]),
+            list(&history),
+            list(&[&version(2).to_string(), SECOND]),
+            list(&[&version(3).to_string(), THIRD]),
+            list(&[&version(1).to_string(), FIRST]),
+        ];
+        let server = Arc::new(Replies(sync::Mutex::new(replies.into())));
+        let book = LimitBook::new(Arc::clone(&server) as Arc<dyn Run>, &Keys::new("test"));
+        let source = Source::new(book, version(1), Failures::default());
+        let key = ["a for subject x".to_owned()];
+        for _ in 0..4 {
+            assert_eq!(source.lines(&key).await.unwrap(), [Some(FIRST.to_owned())]);
+        }
+        assert!(server.0.lock().unwrap().is_empty());
+    }
+}
