@@ -105,6 +105,9 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             return end(&mut stream, settings.write_timeout).await;
         }
         let is_partial = frames.is_partial(&input);
+        if !is_partial {
+            deadline = None;
+        }
         timer.set(match is_partial {
             true => *deadline.get_or_insert_with(|| after(settings.command_timeout)),
             false => after(settings.idle_timeout),
@@ -154,7 +157,8 @@ async fn end(
     timeout(within, stream.shutdown()).await??;
     // If the server closed a socket that has unread input, the client could lose replies in flight.
     // Therefore the server reads and discards the input until the client closes the connection.
-    let _ = timeout(LINGER, tokio::io::copy(stream, &mut tokio::io::sink())).await;
+    // The timeout of tokio also ends a copy whose input is always ready.
+    let _ = tokio::time::timeout(LINGER, tokio::io::copy(stream, &mut tokio::io::sink())).await;
     Ok(())
 }
 

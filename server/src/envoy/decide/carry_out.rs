@@ -8,7 +8,7 @@
 //!    also records refused hits, and step 3 reduces a refund by these hits, because they were never
 //!    charged. A refund of slots settles their hold.
 //!
-//! A step sends its calls in batches, and usually needs one batch. A step without calls is skipped.
+//! A step sends its calls together, and usually once. A step without calls is skipped.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -70,8 +70,8 @@ pub(super) async fn carry_out(
     let mut cached = count(planned, stores, behaviour, &mut answers).await?;
     let is_refused = is_over(&answers);
     cached.extend(decide(planned, stores.all, is_refused, &mut answers).await?);
-    give_back(planned, &*stores.all.listed, &mut answers).await?;
-    slots::give_back(planned, &*stores.all.listed, &mut answers).await?;
+    give_back(planned, &*stores.all.store, &mut answers).await?;
+    slots::give_back(planned, &*stores.all.store, &mut answers).await?;
     Ok((answers, cached))
 }
 
@@ -159,10 +159,10 @@ async fn count(
         // If limits per second have a separate store, each store has its own counters. A counter
         // over its limit does not affect the counters in the other store.
         let counted = if behaviour.spares_others_when_over {
-            count_where_over(&counters, cached.len() > known, &*store.listed).await?
+            count_where_over(&counters, cached.len() > known, &*store.store).await?
         } else {
             let all = counters.iter().map(|counter| counter.operation()).collect();
-            counts(&counters, all, &*store.listed).await?
+            counts(&counters, all, &*store.store).await?
         };
         for (counter, count) in counters.iter().zip(&counted) {
             set(answers, counter.index, Answer::Counted(*count));
@@ -187,7 +187,7 @@ async fn cache_denials(counters: &[Counter<'_>], counted: &[Count], store: &Limi
         charges.iter().map(|charge| Call::new(Operation::Peek, charge)).collect();
     // The answers are not needed. If a peek fails, the cache does not contain the denial, so the
     // next request calls the store.
-    drop(send_all(&*store.listed, &calls).await);
+    drop(send_all(&*store.store, &calls).await);
 }
 
 struct Counter<'p> {
@@ -405,7 +405,7 @@ async fn decide(
     let denial = cached_denial(planned, store, &charges);
     // If the cache refuses the request, the request takes no slots, not even for a moment.
     let is_refused = is_refused || denial.is_some();
-    let taken = slots::take(planned, &store.listed, is_refused, answers).await?;
+    let taken = slots::take(planned, &store.store, is_refused, answers).await?;
     let is_refused = is_refused || taken.is_refused;
     let result = charge(planned, &asked, &charges, denial, store, is_refused, answers).await;
     match &result {
@@ -455,7 +455,7 @@ async fn charge(
         calls.push(Call::new(operation, charges));
     }
     let is_cached = denial.is_some();
-    let mut decisions = send_all(&*store.listed, &calls).await.into_iter();
+    let mut decisions = send_all(&*store.store, &calls).await.into_iter();
     for ((index, _), decision) in used.iter().zip(&mut decisions) {
         set(answers, *index, Answer::Used(only(&decision?)?));
     }
@@ -469,7 +469,7 @@ async fn charge(
         }
     }
     let is_taken = decision.is_allowed() && !is_refused;
-    remember_refused(planned, &*store.listed, is_taken, answers).await?;
+    remember_refused(planned, &*store.store, is_taken, answers).await?;
     Ok((cached, is_taken))
 }
 
@@ -530,7 +530,7 @@ async fn give_back(
     Ok(())
 }
 
-/// Executes the operation on each charge in a separate call, and sends the calls in one batch.
+/// Executes the operation on each charge in a separate call, and sends the calls together.
 async fn carry_out_each(
     operation: Operation,
     charges: &[[Charge<'_>; 1]],

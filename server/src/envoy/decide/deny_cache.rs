@@ -9,12 +9,9 @@ use tidegate_core::{Call, Clock, Decision, DenyCache, PolicyLists, Store, StoreE
 /// A store of limits, with a cache of denials around it if the cache is enabled.
 #[derive(Debug, Clone)]
 pub(super) struct LimitStore {
-    /// The store, with the cache around it. It returns cached denials only if `caches_all` is
-    /// `true`. Otherwise, only [`cached_denial`](Self::cached_denial) returns them.
+    /// The store that receives the calls. It returns cached denials only if `caches_all` is `true`.
+    /// Otherwise, only [`cached_denial`](Self::cached_denial) returns them.
     pub(super) store: Arc<dyn Store>,
-    /// The same store for the limits of Envoy. It also converts the verdicts on charges beyond a
-    /// limit.
-    pub(super) listed: Arc<dyn Store>,
     cache: Option<Arc<dyn DenialSource>>,
     caches_all: bool,
 }
@@ -31,10 +28,10 @@ impl<S: Store, C: Clock> DenialSource for DenyCacheStore<S, C> {
 }
 
 impl LimitStore {
-    /// Creates a store without a cache.
+    /// Creates a store without a cache. It converts the verdicts on charges beyond a limit.
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        let listed = Arc::new(Arc::clone(&store).listed(PolicyLists::new()));
-        Self { store, listed, cache: None, caches_all: false }
+        let store = Arc::new(store.listed(PolicyLists::new()));
+        Self { store, cache: None, caches_all: false }
     }
 
     /// Adds a cache of denials around the store. If `caches_all` is `false`, only
@@ -48,7 +45,7 @@ impl LimitStore {
             true => Arc::<DenyCacheStore<_, C>>::clone(&cached),
             false => Arc::new(cached.without_answers()),
         };
-        Self { cache: Some(cached), caches_all, ..Self::new(store) }
+        Self { store, cache: Some(cached), caches_all }
     }
 
     /// Returns `true` if the cache also keeps denials of each `rate_limit:`, and of policies with

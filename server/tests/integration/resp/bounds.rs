@@ -84,6 +84,26 @@ async fn each_command_has_its_own_time() {
     served.await.unwrap().unwrap();
 }
 
+/// An empty command, such as an empty line, is ignored, and ends like every other command.
+#[tokio::test(start_paused = true)]
+async fn an_empty_command_has_its_own_time() {
+    let calls = Arc::new(Calls::new(Arc::new(MemoryStore::new())));
+    let mut settings = RespSettings::default();
+    (settings.command_timeout, settings.idle_timeout) =
+        (Duration::from_secs(30), Duration::from_secs(60));
+    let (mut client, server) = tokio::io::duplex(256);
+    let served = tokio::spawn(serve_stream(server, calls, settings));
+    for (part, pause) in [("\r", 1), ("\n", 40), ("PI", 1), ("NG\r\n", 1)] {
+        client.write_all(part.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(pause)).await;
+    }
+    client.shutdown().await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, "+PONG\r\n");
+    served.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn spans_and_numbers_beyond_what_can_be_counted_are_no_limit() {
     let mut settings = RespSettings::default();
