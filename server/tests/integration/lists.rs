@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_core::PolicyLists;
+use tidegate_core::{DenyCache, PolicyLists};
 use tidegate_server::envoy::decide::Behaviour;
 
 use crate::http::client::Client;
@@ -89,6 +89,29 @@ fn all_or_none_decides_by_the_lists_too() {
     for _ in 0..3 {
         assert!(scene.passes("d", &[&[("counted", "10.0.0.1")]]));
         assert!(!scene.passes("d", &[&[("counted", "10.0.0.2")]]));
+    }
+}
+
+#[test]
+fn a_cached_denial_has_the_same_statuses_also_for_a_descriptor_that_a_list_allows() {
+    for only_policies in [false, true] {
+        let Scene { clock, decider } = scene(Behaviour::default());
+        let cache = DenyCache::new().clock(clock.clone());
+        let decider = match only_policies {
+            true => decider.with_deny_cache_for_policies(cache),
+            false => decider.with_deny_cache(&cache),
+        };
+        let scene = Scene { clock, decider };
+        let both = vec![descriptor(&[("ip", "10.0.0.1")]), descriptor(&[("other", "")])];
+        let both = request("d", both);
+        for _ in 0..4 {
+            assert!(is_ok(&scene.ask(&both)));
+        }
+        let denied = scene.ask(&both);
+        assert!(!is_ok(&denied));
+        for _ in 0..3 {
+            assert_eq!(scene.ask(&both).statuses, denied.statuses);
+        }
     }
 }
 
