@@ -170,6 +170,20 @@ mod tests {
         }
     }
 
+    /// A connection that the server has closed first occupies its address for some time.
+    #[tokio::test]
+    async fn a_server_can_listen_again_immediately_after_it_has_closed_a_connection() {
+        use tokio::io::AsyncReadExt;
+
+        let listener = listen("127.0.0.1", 0).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        drop(listener.accept().await.unwrap());
+        assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+        drop((client, listener));
+        listen("127.0.0.1", address.port()).await.unwrap();
+    }
+
     #[tokio::test]
     async fn the_error_for_an_address_that_is_in_use_is_returned() {
         let used = listen("127.0.0.1", 0).await.unwrap();
