@@ -35,10 +35,6 @@ impl Timer {
         self.deadline = None;
     }
 
-    pub(crate) fn is_set(&self) -> bool {
-        self.deadline.is_some()
-    }
-
     /// Is ready when the deadline has passed. Without a deadline, the timer is never ready, and
     /// wakes no task.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -54,6 +50,13 @@ impl Timer {
             }
             sleep.as_mut().reset(deadline);
         }
+    }
+
+    /// Returns `true` if the deadline has passed. Without a deadline, first sets it to the time
+    /// after `span`.
+    pub(crate) fn is_over(&mut self, cx: &mut Context<'_>, span: Duration) -> bool {
+        self.deadline.get_or_insert_with(|| after(span));
+        self.poll(cx).is_ready()
     }
 }
 
@@ -74,9 +77,7 @@ async fn bounded<F: Future>(future: F, deadline: impl Fn() -> Instant) -> io::Re
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        if !timer.is_set() {
-            timer.set(deadline());
-        }
+        timer.deadline.get_or_insert_with(&deadline);
         timer.poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     })
     .await
@@ -117,11 +118,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_timer_without_a_deadline_never_fires() {
         let mut timer = Timer::default();
-        assert!(!timer.is_set());
+        assert!(timer.deadline.is_none());
         timer.set(after(Duration::ZERO));
-        assert!(timer.is_set());
+        assert!(timer.deadline.is_some());
         timer.stop();
-        assert!(!timer.is_set());
+        assert!(timer.deadline.is_none());
         let fires = timeout(1_000 * SECOND, poll_fn(|cx| timer.poll(cx)));
         assert!(fires.await.is_err());
     }

@@ -28,15 +28,6 @@ pub(super) struct Timed<S> {
     writing: Timer,
 }
 
-/// Returns `true` if the deadline of the timer has passed. If the timer has no deadline, sets it to
-/// the time after `span`.
-fn is_over(timer: &mut Timer, cx: &mut Context<'_>, span: Duration) -> bool {
-    if !timer.is_set() {
-        timer.set(after(span));
-    }
-    timer.poll(cx).is_ready()
-}
-
 impl<S> Timed<S> {
     pub(super) fn new(stream: S, phase: Phase, settings: &HttpSettings) -> Self {
         Self {
@@ -74,7 +65,7 @@ impl<S> Timed<S> {
     {
         self.follow_phase();
         let written = write(Pin::new(&mut self.stream), cx);
-        if written.is_pending() && is_over(&mut self.writing, cx, self.request_timeout) {
+        if written.is_pending() && self.writing.is_over(cx, self.request_timeout) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         written
@@ -104,7 +95,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
             return read;
         }
         let span = if this.has_bytes { this.request_timeout } else { this.idle_timeout };
-        match (is_over(&mut this.reading, cx, span), this.has_bytes) {
+        match (this.reading.is_over(cx, span), this.has_bytes) {
             (false, _) => Poll::Pending,
             // When the idle time is over, the stream reports its end. hyper then behaves in the
             // same way as after a close by the client.

@@ -1,10 +1,14 @@
 //! Tests the bounds on RESP commands, and the timeouts of RESP connections.
 
+use std::io;
+
 use metrics_exporter_prometheus::PrometheusBuilder;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate_server::calls::resp::serve_stream;
 use tidegate_testkit::generate::Bytes;
+use tokio::io::DuplexStream;
+use tokio::task::JoinHandle;
 
 use super::*;
 use crate::scene::block_on;
@@ -43,13 +47,20 @@ async fn a_silent_client_and_one_that_sends_too_slowly_are_disconnected() {
     assert_eq!(answer, "+PONG\r\n-ERR a command did not arrive within 40ms\r\n");
 }
 
-#[tokio::test(start_paused = true)]
-async fn bytes_do_not_prolong_the_time_of_a_command() {
+/// Serves a stream in memory. A command must arrive within 30 s, and the next one within 60 s.
+/// Returns the client's side of the stream, and the task that serves the other side.
+fn serve_in_memory() -> (DuplexStream, JoinHandle<io::Result<()>>) {
     let calls = Arc::new(Calls::new(Arc::new(MemoryStore::new())));
     let mut settings = RespSettings::default();
-    settings.command_timeout = Duration::from_secs(30);
-    let (mut client, server) = tokio::io::duplex(256);
-    let served = tokio::spawn(serve_stream(server, calls, settings));
+    (settings.command_timeout, settings.idle_timeout) =
+        (Duration::from_secs(30), Duration::from_secs(60));
+    let (client, server) = tokio::io::duplex(256);
+    (client, tokio::spawn(serve_stream(server, calls, settings)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_do_not_prolong_the_time_of_a_command() {
+    let (mut client, served) = serve_in_memory();
     client.write_all(b"*2\r\n$4\r\nECHO\r\n$1000\r\n").await.unwrap();
     let mut bytes = 0;
     while bytes < 100 && client.write_all(b"x").await.is_ok() {
@@ -66,12 +77,7 @@ async fn bytes_do_not_prolong_the_time_of_a_command() {
 
 #[tokio::test(start_paused = true)]
 async fn each_command_has_its_own_time() {
-    let calls = Arc::new(Calls::new(Arc::new(MemoryStore::new())));
-    let mut settings = RespSettings::default();
-    (settings.command_timeout, settings.idle_timeout) =
-        (Duration::from_secs(30), Duration::from_secs(60));
-    let (mut client, server) = tokio::io::duplex(256);
-    let served = tokio::spawn(serve_stream(server, calls, settings));
+    let (mut client, served) = serve_in_memory();
     // The end of each command arrives with the beginning of the next command.
     for part in ["PIN", "G\r\nPIN", "G\r\n*1\r\n$4\r\nPI", "NG\r\n"] {
         client.write_all(part.as_bytes()).await.unwrap();
@@ -87,12 +93,7 @@ async fn each_command_has_its_own_time() {
 /// An empty command, such as an empty line, is ignored, and ends like every other command.
 #[tokio::test(start_paused = true)]
 async fn an_empty_command_has_its_own_time() {
-    let calls = Arc::new(Calls::new(Arc::new(MemoryStore::new())));
-    let mut settings = RespSettings::default();
-    (settings.command_timeout, settings.idle_timeout) =
-        (Duration::from_secs(30), Duration::from_secs(60));
-    let (mut client, server) = tokio::io::duplex(256);
-    let served = tokio::spawn(serve_stream(server, calls, settings));
+    let (mut client, served) = serve_in_memory();
     for (part, pause) in [("\r", 1), ("\n", 40), ("PI", 1), ("NG\r\n", 1)] {
         client.write_all(part.as_bytes()).await.unwrap();
         tokio::time::sleep(Duration::from_secs(pause)).await;
