@@ -19,6 +19,7 @@ use tidegate_core::{
     Call, CallId, Charge, Clock, Decision, Error, ManualClock, Operation, Policy, Store, Timestamp,
     Verdict,
 };
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
@@ -268,7 +269,7 @@ impl<'f, F: Fixture> Harness<'f, F> {
 
 /// Runs one case of a property, with a newly opened store.
 pub(super) fn case<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<'_, F>)) {
-    let end = runtime().block_on(async {
+    let end = to_end(&runtime(), async {
         let harness = Harness::open(fixture).await;
         let result = caught(check(&harness)).await;
         ended(result.map(Ok), &harness.calls.borrow())
@@ -307,7 +308,7 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
         if held.get() == 0 && rejected.get() > cases {
             return Err(TestCaseError::reject("not supported"));
         }
-        let end = runtime.block_on(async {
+        let end = to_end(&runtime, async {
             let harness = Harness::open(fixture).await;
             let result = caught(check(&harness, &input)).await;
             ended(result, &harness.calls.borrow())
@@ -352,8 +353,15 @@ pub(super) fn supports_any<F: Fixture>(fixture: &F) -> bool {
     })
 }
 
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread()
+/// Runs the future of a case. The type of the future is erased, because `block_on` would otherwise
+/// be compiled for each of the 200 cases, which takes half a minute.
+fn to_end<'a>(runtime: &Runtime, case: impl Future<Output = Ended> + 'a) -> Ended {
+    let case: Pin<Box<dyn Future<Output = Ended> + 'a>> = Box::pin(case);
+    runtime.block_on(case)
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime can be built")
@@ -362,7 +370,7 @@ fn runtime() -> tokio::runtime::Runtime {
 /// Runs one case on several threads. The property fails if the case takes longer than the fixture's
 /// `patience`.
 pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<'_, F>)) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let runtime = Builder::new_multi_thread()
         .worker_threads(8)
         .enable_all()
         .build()

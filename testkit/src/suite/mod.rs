@@ -406,8 +406,8 @@ macro_rules! __list {
                     report::run(
                         property,
                         Guarantee::tested_by(property),
-                        || $file::$name(fixture),
-                        || harness::supports_any(fixture),
+                        &|| $file::$name(fixture),
+                        &|| harness::supports_any(fixture),
                     );
                 }
                 erased(&Erased::new(fixture));

@@ -164,8 +164,8 @@ pub(super) fn message_of(payload: &(dyn Any + Send)) -> String {
 pub(super) fn run(
     property: &'static str,
     guarantee: Guarantee,
-    check: impl FnOnce(),
-    supports_any: impl FnOnce() -> bool,
+    check: &dyn Fn(),
+    supports_any: &dyn Fn() -> bool,
 ) {
     PROPERTY.set(property);
     RUN.set(0);
