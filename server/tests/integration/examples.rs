@@ -31,7 +31,7 @@ fn the_examples_are_valid_and_all_of_them_has_an_effect() {
 /// limits in `examples/server`.
 fn posted(readme: &str) -> Vec<&str> {
     assert!(
-        readme.contains("cargo run --release -p tidegate-server -- --config examples/server\n")
+        readme.contains("cargo run -p tidegate-server -- --config examples/server\n")
     );
     let posted = readme.split("http://127.0.0.1:8080/json -d '").skip(1);
     posted.map(|rest| rest.split_once('\'').unwrap().0).collect()
