@@ -30,9 +30,7 @@ fn the_examples_are_valid_and_all_of_them_has_an_effect() {
 /// Returns the bodies that a README sends to `/json`. The README must start the server with the
 /// limits in `examples/server`.
 fn posted(readme: &str) -> Vec<&str> {
-    assert!(
-        readme.contains("cargo run -p tidegate-server -- --config examples/server\n")
-    );
+    assert!(readme.contains("cargo run -p tidegate-server -- --config examples/server\n"));
     let posted = readme.split("http://127.0.0.1:8080/json -d '").skip(1);
     posted.map(|rest| rest.split_once('\'').unwrap().0).collect()
 }

@@ -361,10 +361,7 @@ fn to_end<'a>(runtime: &Runtime, case: impl Future<Output = Ended> + 'a) -> Ende
 }
 
 fn runtime() -> Runtime {
-    Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime can be built")
+    Builder::new_current_thread().enable_all().build().expect("a runtime can be built")
 }
 
 /// Runs one case on several threads. The property fails if the case takes longer than the fixture's
