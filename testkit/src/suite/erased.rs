@@ -22,7 +22,7 @@ impl<'f> Erased<'f> {
     }
 }
 
-type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 trait ErasedFixture<'f> {
     fn open(&'f self, clock: ManualClock) -> Later<'f, (AnyStore, Box<dyn Guard + 'f>)>;

@@ -22,6 +22,7 @@ use tidegate_core::{
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Barrier;
 
+use super::erased::Later;
 use super::fixture::Fixture;
 use super::report::{
     Ended, caught, check, check_eq, ended, fail, fail_as_case, leave_out, property,
@@ -356,7 +357,7 @@ pub(super) fn supports_any<F: Fixture>(fixture: &F) -> bool {
 /// Runs the future of a case. The type of the future is erased, because `block_on` would otherwise
 /// be compiled for each of the 200 cases, which takes half a minute.
 fn to_end<'a>(runtime: &Runtime, case: impl Future<Output = Ended> + 'a) -> Ended {
-    let case: Pin<Box<dyn Future<Output = Ended> + 'a>> = Box::pin(case);
+    let case: Later<'a, Ended> = Box::pin(case);
     runtime.block_on(case)
 }
 
