@@ -1,7 +1,9 @@
 //! Prints one table of the figures that decide whether Tidegate is fast enough, each with its
 //! bound.
 
-use crate::harness::Row;
+use std::time::Duration;
+
+use crate::harness::{Noise, Row};
 use crate::{Outcome, http, memory, redis, server};
 
 #[derive(Debug, clap::Args)]
@@ -43,5 +45,7 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     for row in &rows {
         println!("{}", row.markdown(!options.short));
     }
+    let span = Duration::from_millis(if options.short { 1 } else { 2_000 });
+    println!("\n{}", Noise::measure(span)?);
     Ok(!options.check || rows.iter().all(Row::is_met))
 }

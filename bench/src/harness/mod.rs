@@ -2,6 +2,7 @@
 
 mod calls;
 mod figures;
+mod noise;
 mod row;
 mod samples;
 mod server;
@@ -9,6 +10,7 @@ mod verdict;
 
 pub(crate) use calls::{Cost, Load, drive, measure};
 pub(crate) use figures::{Thousandths, middle, nanos, percentile, thread_time};
+pub(crate) use noise::Noise;
 pub(crate) use row::Row;
 pub(crate) use samples::{Samples, rounds};
 pub(crate) use server::{Server, TIMEOUT};
