@@ -46,7 +46,7 @@ return version";
 ///
 /// ```no_run
 /// use std::sync::Arc;
-/// use tidegate_redis::{CurrentLimits, Limiter, RedisStore, Store, StoreExt};
+/// use tidegate_redis::{CurrentLimits, LimitSet, Limiter, RedisStore, Store, StoreExt};
 ///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let store = RedisStore::new("redis://127.0.0.1")?;
@@ -62,9 +62,10 @@ return version";
 /// });
 ///
 /// // In the program of an administrator:
-/// let kept = book.read().await?;
+/// let line = "plan: fixed-window 200/1m until 2026-12-04T18:00:00Z for subject alice";
+/// let kept = book.read_limits(&[LimitSet::key_of(line)?]).await?; // or `read`, for all limits
 /// let mut set = kept.set.clone();
-/// set.set_line("plan: fixed-window 200/1m until 2026-12-04T18:00:00Z for subject alice")?;
+/// set.set_line(line)?;
 /// let version = book.change(&kept, &set, "carol", "double until Friday").await?;
 /// # Ok(())
 /// # }
@@ -111,7 +112,7 @@ pub struct KeptLimits {
     /// The time of the server at which the version was made. After a failover has lost a version,
     /// another version can have the same number, but not the same time.
     pub made_at: Timestamp,
-    /// The limits.
+    /// The limits that were read.
     pub set: LimitSet,
     /// The time of the server at which the version was read.
     pub time: Timestamp,
@@ -226,6 +227,24 @@ impl LimitBook {
     /// another program has written a value that is not valid.
     pub async fn read(&self) -> Result<KeptLimits, LimitBookError> {
         self.read_into(&LimitSet::new()).await
+    }
+
+    /// Reads only the limits with these [keys](LimitSet::key_of), with one command. So a
+    /// [change](Self::change) of single limits takes the same time in a set of any size. The change
+    /// keeps all limits that were not read.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`read`](Self::read).
+    pub async fn read_limits(&self, keys: &[String]) -> Result<KeptLimits, LimitBookError> {
+        let (version, lines) = self.lines(keys).await?;
+        let mut set = LimitSet::new();
+        for (key, line) in keys.iter().zip(lines) {
+            let Some(line) = line else { continue };
+            set.set_line(&line).map_err(|error| corrupt(key, &error))?;
+        }
+        let (_, time) = self.version().await?;
+        Ok(KeptLimits { version: version.0, made_at: version.1, set, time })
     }
 
     /// Adds the limits to a copy of `empty`, which can have a maximum of overrides in memory.
@@ -376,7 +395,7 @@ impl LimitBook {
         Ok(None)
     }
 
-    /// Replaces the version `kept` by `set`. Returns the number of the new version.
+    /// Replaces the limits of `kept` by `set`. Returns the number of the new version.
     ///
     /// The limits that differ are the change. A change of more than [1,000 lines](Self::MAX_LINES)
     /// is made in several versions. If nothing differs, no version is made.

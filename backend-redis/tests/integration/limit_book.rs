@@ -62,6 +62,28 @@ async fn a_change_is_read_with_its_history_and_only_once() {
 }
 
 #[tokio::test]
+async fn a_change_of_single_limits_keeps_all_others() {
+    let book = book().await;
+    change(&book, "a: gcra 1/s\na: gcra 2/s for subject x\na: gcra 3/s for subject y").await;
+    let keys = ["a for subject x", "a for subject z"].map(str::to_owned);
+    let kept = book.read_limits(&keys).await.unwrap();
+    let whole = book.read().await.unwrap();
+    assert_eq!((kept.version, kept.made_at), (whole.version, whole.made_at));
+    assert!(kept.time > kept.made_at && kept.time <= whole.time);
+    assert_eq!(kept.set, set("a: gcra 2/s for subject x"));
+
+    let after = set("a: gcra 4/s for subject z");
+    assert_eq!(book.change(&kept, &after, "bob", "a test").await.unwrap(), 2);
+    let expected = "a: gcra 1/s\na: gcra 3/s for subject y\na: gcra 4/s for subject z";
+    assert_eq!(book.read().await.unwrap().set, set(expected));
+    assert_eq!(book.roll_back(1, "bob", "a mistake").await.unwrap(), 3);
+    assert_eq!(book.read().await.unwrap().set, whole.set);
+
+    let error = book.change(&kept, &after, "bob", "late").await.unwrap_err();
+    assert!(matches!(error, LimitBookError::Conflict { expected: 1, found: 3 }), "{error}");
+}
+
+#[tokio::test]
 async fn an_author_and_a_reason_have_one_line_within_the_bound() {
     let book = book().await;
     let kept = book.read().await.unwrap();

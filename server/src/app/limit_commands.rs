@@ -30,15 +30,14 @@ pub(crate) fn change_limits(settings: &StoreSettings, action: LimitsAction) -> R
 }
 
 async fn execute(store: &dyn Store, book: &LimitBook, action: LimitsAction) -> Result<(), Failure> {
-    let kept = book.read().await?;
-    let mut set = kept.set.clone();
     let mut replay = None;
-    let (by, is_dry) = match action {
+    let (kept, set, by, is_dry) = match action {
         LimitsAction::List => {
-            say(list(&kept.set).trim_end());
+            say(list(&book.read().await?.set).trim_end());
             return Ok(());
         }
         LimitsAction::Show => {
+            let kept = book.read().await?;
             say(format!("# version {}\n{}", kept.version, kept.set).trim_end());
             return Ok(());
         }
@@ -52,6 +51,7 @@ async fn execute(store: &dyn Store, book: &LimitBook, action: LimitsAction) -> R
             return Ok(());
         }
         LimitsAction::Rollback { version, by } => {
+            let kept = book.read().await?;
             let made = book.roll_back(version, &by.author, &by.reason).await?;
             let after = book.read().await?;
             print(&kept.set.changes_to(&after.set));
@@ -60,23 +60,26 @@ async fn execute(store: &dyn Store, book: &LimitBook, action: LimitsAction) -> R
         }
         LimitsAction::Set { file, dry_run, log, try_by, by } => {
             let text = read(&file)?;
-            set = text.parse().map_err(|error| format!("{}: {error}", file.display()))?;
+            let set = text.parse().map_err(|error| format!("{}: {error}", file.display()))?;
             replay = log.map(|log| (log, try_by));
-            (by, dry_run)
+            (book.read().await?, set, by, dry_run)
         }
         LimitsAction::Override { policy, target, until, lasting, by } => {
+            let key = LimitSet::key_of(&line(&policy, None, &target))?;
+            let kept = book.read_limits(&[key]).await?;
+            let mut set = kept.set.clone();
             let end = lasting.map(|span| kept.time.saturating_add(span).rfc3339().to_string());
             set.set_line(&line(&policy, until.or(end).as_deref(), &target))?;
-            (by, false)
+            (kept, set, by, false)
         }
         LimitsAction::Remove { name, target, by } => {
             // Only the name and the subjects of the line matter.
-            let line = line(&format!("{name}: gcra 1/s"), None, &target);
-            if !set.remove_line(&line)? {
-                let key = LimitSet::key_of(&line)?;
+            let key = LimitSet::key_of(&line(&format!("{name}: gcra 1/s"), None, &target))?;
+            let kept = book.read_limits(std::slice::from_ref(&key)).await?;
+            if kept.set.is_empty() {
                 return Err(format!("the limit set has no `{key}`").into());
             }
-            (by, false)
+            (kept, LimitSet::new(), by, false)
         }
     };
     set.check(store)?;

@@ -161,20 +161,24 @@ async fn history(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Result<
     Ok(changes.iter().map(|change| format!("{change}\n")).collect())
 }
 
-/// Reads the body of a change, and the version that the change is based on.
-async fn read(
-    admin: &Admin,
-    request: Request,
-    needs_version: bool,
-) -> Result<(HeaderMap, String, KeptLimits), Refusal> {
+/// Reads the body of a change.
+async fn read(admin: &Admin, request: Request) -> Result<(HeaderMap, String), Refusal> {
     let headers = request.headers().clone();
     admin.check_writer(&headers)?;
     let body =
         Payload::read(request).await.map_err(|error| Refusal(error.status, error.message))?;
     let body = String::from_utf8(body.0.into()).map_err(|_| invalid("the body is not UTF-8"))?;
-    let kept = admin.book.read().await?;
+    Ok((headers, body))
+}
+
+/// Checks that the set still has the version that the client expects.
+fn check_version(
+    headers: &HeaderMap,
+    kept: &KeptLimits,
+    needs_version: bool,
+) -> Result<(), Refusal> {
     match headers.get(header::IF_MATCH) {
-        Some(expected) if expected.as_bytes() != tag(&kept).as_bytes() => Err(Refusal(
+        Some(expected) if expected.as_bytes() != tag(kept).as_bytes() => Err(Refusal(
             StatusCode::PRECONDITION_FAILED,
             format!("the limit set has version {}, and not the one in If-Match", kept.version),
         )),
@@ -182,29 +186,40 @@ async fn read(
             StatusCode::PRECONDITION_REQUIRED,
             "the field If-Match is missing; it must be the ETag of the replaced set".to_owned(),
         )),
-        _ => Ok((headers, body, kept)),
+        _ => Ok(()),
     }
 }
 
 async fn replace(State(admin): State<Arc<Admin>>, request: Request) -> Result<String, Refusal> {
-    let (headers, body, kept) = read(&admin, request, true).await?;
+    let (headers, body) = read(&admin, request).await?;
+    let kept = admin.book.read().await?;
+    check_version(&headers, &kept, true)?;
     let set = body.parse().map_err(invalid)?;
     admin.write(&kept, &set, &headers).await
 }
 
 async fn change(State(admin): State<Arc<Admin>>, request: Request) -> Result<String, Refusal> {
-    let (headers, body, kept) = read(&admin, request, false).await?;
-    let mut set = kept.set.clone();
+    let (headers, body) = read(&admin, request).await?;
+    let (mut changes, mut keys) = (vec![], vec![]);
     for (index, line) in body.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let at_line = |error: &dyn fmt::Display| invalid(format!("line {}: {error}", index + 1));
-        match line.split_at_checked(1) {
-            Some(("+", line)) => drop(set.set_line(line.trim()).map_err(|error| at_line(&error))?),
-            Some(("-", line)) => {
-                if !set.remove_line(line.trim()).map_err(|error| at_line(&error))? {
-                    return Err(at_line(&"the limit set has no such limit"));
-                }
-            }
+        let at_line =
+            move |error: &dyn fmt::Display| invalid(format!("line {}: {error}", index + 1));
+        let (is_set, line) = match line.split_at_checked(1) {
+            Some(("+", line)) => (true, line.trim()),
+            Some(("-", line)) => (false, line.trim()),
             _ => return Err(at_line(&"it must begin with `+` or `-`")),
+        };
+        keys.push(LimitSet::key_of(line).map_err(|error| at_line(&error))?);
+        changes.push((is_set, line, at_line));
+    }
+    let kept = admin.book.read_limits(&keys).await?;
+    check_version(&headers, &kept, false)?;
+    let mut set = kept.set.clone();
+    for (is_set, line, at_line) in changes {
+        if is_set {
+            set.set_line(line).map_err(|error| at_line(&error))?;
+        } else if !set.remove_line(line).map_err(|error| at_line(&error))? {
+            return Err(at_line(&"the limit set has no such limit"));
         }
     }
     admin.write(&kept, &set, &headers).await

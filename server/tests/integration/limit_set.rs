@@ -584,6 +584,41 @@ async fn clients_with_a_token_show_and_change_the_set() {
 }
 
 #[tokio::test]
+async fn a_change_of_single_limits_does_not_read_the_others() {
+    let redis = Redis::start().await.unwrap();
+    let store = redis.url();
+    let text = format!("[store]\nurl = {store:?}\n[page]\nlimits_write_token = \"writer\"\n");
+    let Server { page, child: _child, .. } =
+        start_with(CONFIG, |program| settings(program, &text)).await;
+    let writer = Admin::new(page, "writer");
+    let run = async |arguments: &[&str]| limits(&store, arguments).await;
+
+    // If a command reads this limit, it fails.
+    let others = ["HSET", "tidegate:%limits:{limits}", "plan for subject zoe", "nonsense"];
+    redis.command(&others).await.unwrap();
+    assert!(run(&["show"]).await.unwrap_err().contains("`plan for subject zoe`"));
+    assert_eq!(writer.send("GET", "/limits", "", "").await.0, 503);
+
+    let alice = ["--subject", "alice", "--reason", "x"];
+    let made = run(&[&["override", "plan: gcra 2/1s burst 1"], &alice[..]].concat()).await;
+    assert_eq!(made.unwrap(), "+ plan: gcra 2/1s burst 1 for subject alice\nversion 1\n");
+    let change = "+ plan: gcra 3/1s burst 1 for subject alice\n+ plan: gcra 4/1s for subject bob";
+    let (status, tag, body) = writer.send("PATCH", "/limits", "", change).await;
+    assert_eq!((status, &*tag, &*body), (200, "", "version 2\n"));
+    let (status, _, body) = writer.send("PATCH", "/limits", "If-Match: \"1-0\"\r\n", change).await;
+    assert_eq!(status, 412, "{body}");
+    let made = run(&[&["remove", "plan"], &alice[..]].concat()).await;
+    assert_eq!(made.unwrap(), "- plan: gcra 3/1s burst 1 for subject alice\nversion 3\n");
+    let history = run(&["history"]).await.unwrap();
+    let lines = "- plan: gcra 2/1s burst 1 for subject alice\n\
+                 + plan: gcra 3/1s burst 1 for subject alice\n\
+                 + plan: gcra 4/1s burst 4 for subject bob\n";
+    assert!(history.contains(lines), "{history}");
+    let missing = run(&[&["remove", "plan"], &alice[..]].concat()).await.unwrap_err();
+    assert!(missing.contains("the limit set has no `plan for subject alice`"), "{missing}");
+}
+
+#[tokio::test]
 async fn without_tokens_no_client_can_see_the_set() {
     let redis = Redis::start().await.unwrap();
     let text = format!("[store]\nurl = {:?}\n[limits]\nlimit_set = \"store\"\n", redis.url());
