@@ -207,7 +207,7 @@ async fn a_call_across_tenants_charges_nothing_if_one_node_is_dead_or_paused() {
 #[tokio::test]
 async fn a_cluster_that_is_down_says_so_and_serves_again_when_it_is_up() {
     let builder = Cluster::builder().config("cluster-require-full-coverage", "yes");
-    let cluster = builder.start().await.unwrap();
+    let cluster = builder.config("cluster-node-timeout", "1000").start().await.unwrap();
     let store = store(&cluster);
     let tenant = tenant_at(&cluster, 2).await;
     assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
