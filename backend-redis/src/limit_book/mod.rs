@@ -229,21 +229,25 @@ impl LimitBook {
         self.read_into(&LimitSet::new()).await
     }
 
-    /// Reads only the limits with these [keys](LimitSet::key_of), with one command. So a
-    /// [change](Self::change) of single limits takes the same time in a set of any size. The change
-    /// keeps all limits that were not read.
+    /// Reads only the limits with these [keys](LimitSet::key_of). So a [change](Self::change) of
+    /// single limits takes the same time in a set of any size. The change keeps all limits that
+    /// were not read.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`read`](Self::read).
+    /// Returns [`LimitBookError::Conflict`] if the set changes while it is read, and the errors of
+    /// [`read`](Self::read).
     pub async fn read_limits(&self, keys: &[String]) -> Result<KeptLimits, LimitBookError> {
-        let (version, lines) = self.lines(keys).await?;
+        let (version, time) = self.version().await?;
         let mut set = LimitSet::new();
-        for (key, line) in keys.iter().zip(lines) {
-            let Some(line) = line else { continue };
-            set.set_line(&line).map_err(|error| corrupt(key, &error))?;
+        for keys in keys.chunks(Self::MAX_LINES) {
+            let (found, lines) = self.lines(keys).await?;
+            check_version(version, found)?;
+            for (key, line) in keys.iter().zip(lines) {
+                let Some(line) = line else { continue };
+                set.set_line(&line).map_err(|error| corrupt(key, &error))?;
+            }
         }
-        let (_, time) = self.version().await?;
         Ok(KeptLimits { version: version.0, made_at: version.1, set, time })
     }
 
@@ -446,14 +450,12 @@ impl LimitBook {
         commands.add_command(command);
         let [found] = self.run(&commands).await?;
         let found: String = read_value(found)?;
-        match Version::parse(Some(&found))? {
-            found if found == expected => Ok(()),
-            found => Err(LimitBookError::Conflict { expected: expected.0, found: found.0 }),
-        }
+        check_version(expected, Version::parse(Some(&found))?)
     }
 
     /// Makes a new version with the limits of an earlier version. Overrides that have ended since
-    /// then are not set again. Returns the number of the new version.
+    /// then are not set again. Reads only the limits that have changed since that version. Returns
+    /// the number of the new version.
     ///
     /// # Errors
     ///
@@ -465,21 +467,27 @@ impl LimitBook {
         author: &str,
         reason: &str,
     ) -> Result<u64, LimitBookError> {
-        let kept = self.read().await?;
+        let (current, _) = self.version().await?;
         let history = self.history(Self::MAX_HISTORY).await?;
         let undone: Vec<_> = history
             .iter()
             .rev()
-            .filter(|change| change.version > version && change.version <= kept.version)
+            .filter(|change| change.version > version && change.version <= current.0)
             .collect();
-        let is_complete = kept.version.checked_sub(version) == u64::try_from(undone.len()).ok();
+        let is_complete = current.0.checked_sub(version) == u64::try_from(undone.len()).ok();
         if !is_complete {
-            let oldest = history.first().map_or(kept.version, |oldest| oldest.version - 1);
+            let oldest = history.first().map_or(current.0, |oldest| oldest.version - 1);
             return Err(LimitBookError::Invalid(format!(
                 "version {version} is not in the history; it must be from {oldest} to {}",
-                kept.version
+                current.0
             )));
         }
+        let lines = undone.iter().flat_map(|change| &change.lines);
+        let lines = lines.filter_map(|(before, after)| before.as_ref().or(after.as_ref()));
+        let key_of = |line: &String| LimitSet::key_of(line).map_err(|error| corrupt(line, &error));
+        let keys = lines.map(key_of).collect::<Result<Vec<_>, _>>()?;
+        let kept = self.read_limits(&keys).await?;
+        check_version(current, kept.version())?;
         let mut set = kept.set.clone();
         for change in undone {
             change.revert(&mut set)?;
@@ -501,6 +509,13 @@ impl fmt::Debug for LimitBook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LimitBook({})", self.limits.escape_ascii())
     }
+}
+
+fn check_version(expected: Version, found: Version) -> Result<(), LimitBookError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(LimitBookError::Conflict { expected: expected.0, found: found.0 })
 }
 
 /// Adds the line of each changed limit before the first of `changes`, by its key. Keeps the lines

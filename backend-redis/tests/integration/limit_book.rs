@@ -81,6 +81,13 @@ async fn a_change_of_single_limits_keeps_all_others() {
 
     let error = book.change(&kept, &after, "bob", "late").await.unwrap_err();
     assert!(matches!(error, LimitBookError::Conflict { expected: 1, found: 3 }), "{error}");
+
+    // More keys than one command reads.
+    let keys: Vec<_> = (0..=LimitBook::MAX_LINES).map(|n| format!("a for subject s{n}")).collect();
+    let lines: String =
+        (0..keys.len()).map(|n| format!("a: gcra 1/s for subject s{n}\n")).collect();
+    change(&book, &lines).await;
+    assert_eq!(book.read_limits(&keys).await.unwrap().set, set(&lines));
 }
 
 #[tokio::test]

@@ -51,10 +51,10 @@ async fn execute(store: &dyn Store, book: &LimitBook, action: LimitsAction) -> R
             return Ok(());
         }
         LimitsAction::Rollback { version, by } => {
-            let kept = book.read().await?;
+            let before = book.read_limits(&[]).await?.version;
             let made = book.roll_back(version, &by.author, &by.reason).await?;
-            let after = book.read().await?;
-            print(&kept.set.changes_to(&after.set));
+            let changes = book.history(usize::try_from(made.saturating_sub(before))?).await?;
+            changes.iter().for_each(|change| print(&change.lines));
             say(format!("version {made}"));
             return Ok(());
         }

@@ -614,6 +614,10 @@ async fn a_change_of_single_limits_does_not_read_the_others() {
                  + plan: gcra 3/1s burst 1 for subject alice\n\
                  + plan: gcra 4/1s burst 4 for subject bob\n";
     assert!(history.contains(lines), "{history}");
+    let back = run(&["rollback", "1", "--reason", "x"]).await.unwrap();
+    let lines = "- plan: gcra 4/1s burst 4 for subject bob\nversion 4\n";
+    assert_eq!(back, format!("+ plan: gcra 2/1s burst 1 for subject alice\n{lines}"));
+    assert_eq!(writer.send("POST", "/limits/rollback/0", "", "").await.2, "version 5\n");
     let missing = run(&[&["remove", "plan"], &alice[..]].concat()).await.unwrap_err();
     assert!(missing.contains("the limit set has no `plan for subject alice`"), "{missing}");
 }
