@@ -35,8 +35,9 @@ impl ClusterBuilder {
     /// Sets the settings of each node.
     ///
     /// Two settings of a test node differ from the defaults of Redis. If the primaries have
-    /// replicas, a node counts as dead after 1 s without an answer (`cluster-node-timeout`). If some
-    /// slots are not served, all other slots are still served (`cluster-require-full-coverage`).
+    /// replicas, a node counts as dead after 1 s without an answer (`cluster-node-timeout`). If
+    /// some slots are not served, all other slots are still served
+    /// (`cluster-require-full-coverage`).
     pub fn node(mut self, node: RedisBuilder) -> Self {
         self.node = node;
         self
@@ -66,8 +67,8 @@ impl ClusterBuilder {
     /// succeed.
     pub async fn start(self) -> Result<Cluster, Error> {
         let mut node = self.node;
-        // Without a replica, nothing replaces a dead node, so the node timeout is that of Redis. Then
-        // a slow node of a busy machine does not count as dead.
+        // Without a replica, no node replaces a dead node. So the node timeout is the default of
+        // Redis, and a slow node of a busy machine does not count as dead.
         if self.replicas > 0 && node.setting(NODE_TIMEOUT).is_none() {
             node = node.config(NODE_TIMEOUT, "1000");
         }
