@@ -8,6 +8,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
+use crate::common::steady_cluster;
 use crate::scene::{
     Event, Load, SOON, acquire, builder, command_count, is_caused_by_change, store, tenant_at,
     tenants_at, used, wide,
@@ -118,7 +119,7 @@ async fn an_unreachable_node_does_not_affect_calls_to_other_nodes() {
 /// paused node does not answer. Calls to the other nodes must still succeed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_node_does_not_affect_calls_to_other_nodes_while_slots_move() {
-    let cluster = Cluster::start().await.unwrap();
+    let cluster = steady_cluster().await;
     let slot = Cluster::slot_of(tenant_at(&cluster, 1).await.as_bytes());
     let events = calls_to_other_nodes(&cluster, async || {
         cluster.node(0).pause().await.unwrap();
@@ -207,7 +208,7 @@ async fn a_call_across_tenants_charges_nothing_if_one_node_is_dead_or_paused() {
 #[tokio::test]
 async fn a_cluster_that_is_down_says_so_and_serves_again_when_it_is_up() {
     let builder = Cluster::builder().config("cluster-require-full-coverage", "yes");
-    let cluster = builder.config("cluster-node-timeout", "1000").start().await.unwrap();
+    let cluster = builder.start().await.unwrap();
     let store = store(&cluster);
     let tenant = tenant_at(&cluster, 2).await;
     assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());

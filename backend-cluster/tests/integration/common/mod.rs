@@ -14,7 +14,13 @@ use tokio::sync::OnceCell;
 /// ends.
 pub(crate) async fn cluster() -> &'static Cluster {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
-    CLUSTER.get_or_init(async || Cluster::start().await.unwrap()).await
+    CLUSTER.get_or_init(steady_cluster).await
+}
+
+/// Starts a cluster in which a node counts as dead only after a minute without an answer, so that
+/// a slow or a paused node does not count as dead.
+pub(crate) async fn steady_cluster() -> Cluster {
+    Cluster::builder().config("cluster-node-timeout", "60000").start().await.unwrap()
 }
 
 pub(crate) fn fresh_prefix() -> String {

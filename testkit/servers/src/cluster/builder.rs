@@ -6,9 +6,6 @@ use super::nodes::Cluster;
 use crate::error::Error;
 use crate::redis::{Redis, RedisBuilder};
 
-/// The setting for the time without an answer after which a node counts as dead, in milliseconds.
-const NODE_TIMEOUT: &str = "cluster-node-timeout";
-
 /// The settings of a Redis Cluster that a test will start.
 ///
 /// ```no_run
@@ -34,10 +31,9 @@ impl ClusterBuilder {
 
     /// Sets the settings of each node.
     ///
-    /// Two settings of a test node differ from the defaults of Redis. If the primaries have
-    /// replicas, a node counts as dead after 1 s without an answer (`cluster-node-timeout`). If
-    /// some slots are not served, all other slots are still served
-    /// (`cluster-require-full-coverage`).
+    /// Two settings of a test node differ from the defaults of Redis. A node counts as dead after 1
+    /// s without an answer (`cluster-node-timeout`). If some slots are not served, all other slots
+    /// are still served (`cluster-require-full-coverage`).
     pub fn node(mut self, node: RedisBuilder) -> Self {
         self.node = node;
         self
@@ -66,13 +62,7 @@ impl ClusterBuilder {
     /// Starts the nodes of the cluster. Returns when clients can connect and a failover would
     /// succeed.
     pub async fn start(self) -> Result<Cluster, Error> {
-        let mut node = self.node;
-        // Without a replica, no node replaces a dead node. So the node timeout is the default of
-        // Redis, and a slow node of a busy machine does not count as dead.
-        if self.replicas > 0 && node.setting(NODE_TIMEOUT).is_none() {
-            node = node.config(NODE_TIMEOUT, "1000");
-        }
-        let launcher = Launcher::new(node)?;
+        let launcher = Launcher::new(self.node)?;
         let plan = Plan::new(self.primaries, self.replicas);
         let nodes = launcher.launch(|addresses| plan.tables(addresses), plan.nodes()).await?;
         let cluster = Cluster { launcher, nodes };

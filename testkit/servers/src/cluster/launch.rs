@@ -44,7 +44,7 @@ pub(super) struct Launcher {
 impl Launcher {
     pub(super) fn new(node: RedisBuilder) -> Result<Self, Error> {
         let binary = Binary::find(node.binary_path())?;
-        let node_timeout = node.setting("cluster-node-timeout").unwrap_or(PATIENT).to_owned();
+        let node_timeout = node.setting("cluster-node-timeout").unwrap_or("1000").to_owned();
         let mut node =
             node.config("cluster-enabled", "yes").config("cluster-node-timeout", PATIENT);
         if node.setting("cluster-require-full-coverage").is_none() {
