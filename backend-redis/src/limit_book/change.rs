@@ -70,34 +70,22 @@ impl LimitChange {
 
     /// Makes the change.
     pub(super) fn apply(&self, set: &mut LimitSet) -> Result<(), LimitBookError> {
-        replace(set, self.lines.iter().map(|(before, after)| (before, after)))
-    }
-
-    /// Reverts the change.
-    pub(super) fn revert(&self, set: &mut LimitSet) -> Result<(), LimitBookError> {
-        replace(set, self.lines.iter().map(|(before, after)| (after, before)))
+        for (before, after) in &self.lines {
+            match (before, after) {
+                (_, Some(line)) => {
+                    set.set_line(line).map_err(|error| corrupt(line, &error))?;
+                }
+                (Some(line), None) => {
+                    set.remove_line(line).map_err(|error| corrupt(line, &error))?;
+                }
+                (None, None) => {}
+            }
+        }
+        Ok(())
     }
 }
 
 /// Returns `true` if both lines are limits for the same subjects.
 fn is_same(one: &str, other: &str) -> bool {
     LimitSet::key_of(one).is_ok_and(|one| LimitSet::key_of(other).is_ok_and(|other| one == other))
-}
-
-fn replace<'a>(
-    set: &mut LimitSet,
-    lines: impl Iterator<Item = (&'a Option<String>, &'a Option<String>)>,
-) -> Result<(), LimitBookError> {
-    for (before, after) in lines {
-        match (before, after) {
-            (_, Some(line)) => {
-                set.set_line(line).map_err(|error| corrupt(line, &error))?;
-            }
-            (Some(line), None) => {
-                set.remove_line(line).map_err(|error| corrupt(line, &error))?;
-            }
-            (None, None) => {}
-        }
-    }
-    Ok(())
 }

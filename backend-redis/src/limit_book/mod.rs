@@ -468,29 +468,24 @@ impl LimitBook {
         reason: &str,
     ) -> Result<u64, LimitBookError> {
         let (current, _) = self.version().await?;
-        let history = self.history(Self::MAX_HISTORY).await?;
-        let undone: Vec<_> = history
-            .iter()
-            .rev()
-            .filter(|change| change.version > version && change.version <= current.0)
-            .collect();
+        let mut undone = self.history(Self::MAX_HISTORY).await?;
+        let oldest = undone.first().map_or(current.0, |oldest| oldest.version - 1);
+        undone.retain(|change| change.version > version && change.version <= current.0);
         let is_complete = current.0.checked_sub(version) == u64::try_from(undone.len()).ok();
         if !is_complete {
-            let oldest = history.first().map_or(current.0, |oldest| oldest.version - 1);
             return Err(LimitBookError::Invalid(format!(
                 "version {version} is not in the history; it must be from {oldest} to {}",
                 current.0
             )));
         }
-        let lines = undone.iter().flat_map(|change| &change.lines);
-        let lines = lines.filter_map(|(before, after)| before.as_ref().or(after.as_ref()));
-        let key_of = |line: &String| LimitSet::key_of(line).map_err(|error| corrupt(line, &error));
-        let keys = lines.map(key_of).collect::<Result<Vec<_>, _>>()?;
+        let mut before = HashMap::new();
+        add_lines_before(&mut before, undone)?;
+        let keys: Vec<_> = before.keys().cloned().collect();
         let kept = self.read_limits(&keys).await?;
         check_version(current, kept.version())?;
-        let mut set = kept.set.clone();
-        for change in undone {
-            change.revert(&mut set)?;
+        let mut set = LimitSet::new();
+        for line in before.into_values().flatten() {
+            set.set_line(&line).map_err(|error| corrupt(&line, &error))?;
         }
         set.remove_ended(kept.time);
         self.change(&kept, &set, author, reason).await
