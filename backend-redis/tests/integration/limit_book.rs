@@ -164,6 +164,22 @@ async fn a_read_during_changes_is_one_version() {
         assert_eq!(lines["b for subject x"], format!("b: fixed-window {number} for subject x"));
         assert_eq!(lines.len(), 4_003);
         versions.push(kept.version);
+        // The keys of `a` and of `b` are in different commands.
+        let others = (0..LimitBook::MAX_LINES).map(|n| format!("none for subject s{n}"));
+        let keys: Vec<_> =
+            ["a".to_owned()].into_iter().chain(others).chain(["b".to_owned()]).collect();
+        for _ in 0..20 {
+            match book.read_limits(&keys).await {
+                Ok(kept) => {
+                    let lines = kept.set.lines();
+                    assert_eq!(
+                        lines["a"].trim_start_matches("a: "),
+                        lines["b"].trim_start_matches("b: ")
+                    );
+                }
+                Err(error) => assert!(matches!(error, LimitBookError::Conflict { .. }), "{error}"),
+            }
+        }
         if writing.is_finished() {
             break;
         }
