@@ -163,7 +163,7 @@
 //! settlement recognizes that the state was reset after the hold was made. The key of the epoch is
 //! the key of the state with `%h` at its end. Each member of a fair pool has its own epoch, whose
 //! key also contains the subject. The epoch expires after the last hold. If the server evicts the
-//! epoch earlier, settlements refund nothing.
+//! epoch earlier, settlements refund nothing and charge the whole actual cost again.
 //!
 //! While a state has holds and its policy refunds lapsed holds ([`Policy::refund_lapsed`]), the
 //! state is stored in a sorted set. The set contains the state and about 150 bytes per hold. A log

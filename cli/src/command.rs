@@ -239,7 +239,11 @@ fn source(args: &args::Replay, summary: &Summary, cost: u64) -> Source {
 /// there are no fields.
 fn cost_of(args: &args::Replay) -> String {
     let late = args.late_cost();
-    match (&args.cost, late.is_empty()) {
+    let cost = match &args.pattern {
+        Some(pattern) => pattern.cost(&args.cost, &late),
+        None => args.cost.clone(),
+    };
+    match (cost, late.is_empty()) {
         (cost, true) => cost.to_string(),
         (trace::Cost::One, false) => late.join("+"),
         (cost, false) => format!("{cost}+{}", late.join("+")),

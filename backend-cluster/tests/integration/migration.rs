@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use crate::scene::{
     Event, Load, Outcome, acquire, policy, store, tenant_at, tenants_at, used, wide,
 };
-use tidegate_cluster::{Call, Charge, ErrorKind, Policy, Store};
+use tidegate_cluster::{
+    Call, CallId, Charge, ErrorKind, ManualClock, Operation, Policy, Store, Timestamp,
+};
 use tidegate_test_servers::Cluster;
 use tokio::task::JoinSet;
 
@@ -245,4 +247,49 @@ async fn a_moved_slot_costs_one_redirect() {
     // Only Redis 6.2 and later count their error replies, such as MOVED.
     assert_eq!(crate::scene::error_count(cluster.node(0), "MOVED").await, 1);
     assert_eq!(used(&store, &wide(), &tenant).await, 11);
+}
+
+/// Slots have no epoch, so all keys of a renewal exist.
+#[tokio::test]
+async fn slots_are_renewed_before_and_after_the_keys_of_a_moving_slot_have_moved() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = store(&cluster);
+    let tenant = tenant_at(&cluster, 0).await;
+    let slot = Cluster::slot_of(tenant.as_bytes());
+    let slots = policy("jobs: concurrent 2 lease 1h");
+    let id = CallId::new("id", Duration::from_secs(3_600));
+    let held = [Charge::new(&slots, "s").tenant(&tenant)];
+    let freed = [held[0].cost(0)];
+    let decide = async |operation, charges| {
+        let decision = store.decide(Call::new(operation, charges).with_id(id)).await;
+        assert!(decision.unwrap().is_allowed(), "{operation:?}");
+    };
+    decide(Operation::Hold, &held).await;
+    cluster.begin_moving_slot(slot, 1).await.unwrap();
+    decide(Operation::Extend, &freed).await;
+    while cluster.move_keys(slot, 1, 100).await.unwrap() > 0 {}
+    decide(Operation::Extend, &freed).await;
+    decide(Operation::Settle, &freed).await;
+    cluster.finish_moving_slot(slot, 1).await.unwrap();
+}
+
+/// The first call of a window writes all members of a fair pool again.
+#[tokio::test]
+async fn a_fair_pool_keeps_its_demands_while_its_slot_moves() {
+    let cluster = Cluster::start().await.unwrap();
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let store = crate::scene::builder(&cluster).clock(clock.clone()).build().unwrap();
+    let tenant = tenant_at(&cluster, 0).await;
+    let slot = Cluster::slot_of(tenant.as_bytes());
+    let pool = policy("pool: fair-pool 10/1m");
+    let used = async |subject: &str, cost| {
+        let charge = [Charge::new(&pool, subject).tenant(&tenant).cost(cost)];
+        store.decide(Call::acquire(&charge)).await.unwrap().is_allowed()
+    };
+    assert!(used("a", 5).await && used("b", 5).await && used("gone", 0).await);
+    cluster.begin_moving_slot(slot, 1).await.unwrap();
+    clock.advance(Duration::from_secs(60));
+    // `a` gets nothing of the share of `b`, which has called in the previous window.
+    assert!(used("a", 5).await && !used("a", 1).await && used("b", 5).await);
+    cluster.finish_moving_slot(slot, 1).await.unwrap();
 }

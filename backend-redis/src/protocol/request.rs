@@ -161,7 +161,7 @@ impl<'a> Request<'a> {
         };
         Ok(match id {
             Some((key, arguments)) => {
-                let epochs = request.epochs(keys);
+                let epochs = request.epochs(keys, &key);
                 request.with_id(epochs, key, arguments)
             }
             None => request,
@@ -186,12 +186,16 @@ impl<'a> Request<'a> {
         Some(Self { script, keys, arguments, id, edges, time, calls, single_charges, tier })
     }
 
-    /// Returns the keys of the epochs of all charges, for an operation on a hold.
-    fn epochs(&self, keys: &Keys) -> Vec<Vec<u8>> {
+    /// Returns the keys of the epochs of all charges, for an operation on a hold. Slots have no
+    /// epoch, so their charges have the key of the id: while a cluster moves a slot, it refuses a
+    /// call with a key that does not exist and other keys that do.
+    fn epochs(&self, keys: &Keys, id_key: &[u8]) -> Vec<Vec<u8>> {
+        let epoch_or_id = |charge: &Charge<'_>| match charge.policy.is_concurrent() {
+            true => id_key.to_vec(),
+            false => keys.epoch_key(charge),
+        };
         let calls = self.calls.iter().filter(|call| call.operation.is_of_hold());
-        calls
-            .flat_map(|call| call.charges.iter().map(|(charge, _)| keys.epoch_key(charge)))
-            .collect()
+        calls.flat_map(|call| call.charges.iter().map(|(charge, _)| epoch_or_id(charge))).collect()
     }
 
     fn with_id(mut self, epochs: Vec<Vec<u8>>, key: Vec<u8>, arguments: IdArguments<'a>) -> Self {

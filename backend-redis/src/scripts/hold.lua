@@ -2,7 +2,7 @@
 -- inner script, single.lua or batch.lua, decides the acquire.
 --
 -- KEYS: the keys of the inner script, then the key of the epoch of each charge, then the key of the
--- id.
+-- id. Slots have no epoch, so their charges have the key of the id instead of the key of an epoch.
 --
 -- ARGV[1]: the request of the inner script.
 --
@@ -74,7 +74,7 @@ end
 --- @end
 
 for place, epoch_key in ipairs(epoch_keys) do
-  local value = redis.pcall('GET', epoch_key)
+  local value = epoch_key ~= id_key and redis.pcall('GET', epoch_key)
   if value and (type(value) == 'table' or #value ~= EPOCH_SIZE) then
     return string.char(ID_FOREIGN)
   end

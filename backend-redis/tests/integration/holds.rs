@@ -1166,6 +1166,10 @@ async fn the_number_of_open_holds_is_bounded_as_in_the_core() {
     assert_eq!(both(Operation::Hold, 6, &charges).await, too_many);
     clock.advance(HOUR);
     assert_eq!(both(Operation::Hold, 6, &charges).await, Ok(true));
+    let one = policy("s: fixed-window 99/1d refund-lapsed max-open-holds 1");
+    let charge = [Charge::new(&one, "s")];
+    assert_eq!(both(Operation::Hold, 7, &charge).await, Ok(true));
+    assert_eq!(both(Operation::Hold, 8, &charge).await, too_many, "s has one open hold");
 }
 
 /// The batch contains policies with and without `refund-lapsed`.

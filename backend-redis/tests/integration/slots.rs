@@ -1,4 +1,5 @@
-//! Tests the keys of slots on real servers: their lives, their removal, and foreign values.
+//! Tests the keys of slots on real servers: their lives, their removal, the commands of a call, and
+//! foreign values.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,7 +13,7 @@ use tidegate_redis::{
     Call, CallId, Charge, Decision, Error, ErrorKind, ManualClock, Operation, Policy, RedisStore,
     Store, Timestamp,
 };
-use tidegate_test_servers::{Client, Reply};
+use tidegate_test_servers::{Client, Redis, Reply};
 use tidegate_testkit::ModelStore;
 
 use crate::common::{builder_with, client, fresh_prefix, policy, server};
@@ -144,6 +145,37 @@ async fn a_lapsed_hold_outlives_the_last_open_hold() {
     slots.decide(Operation::Settle, "b").await.unwrap();
     slots.decide(Operation::Extend, "late").await.unwrap();
     slots.decide(Operation::Settle, "late").await.unwrap();
+}
+
+/// If no call waits and no hold lapses, a call reads only the record and the state. An extension
+/// also reads its own hold. The general scripts would decide the same, and read more.
+#[tokio::test]
+async fn a_usual_call_on_slots_reads_only_what_it_needs() {
+    const HOLDERS: u64 = 40;
+    let redis = Redis::start().await.unwrap();
+    let builder = RedisStore::builder().url(redis.socket_url());
+    let patience = Duration::from_secs(30);
+    let store = builder.connect_timeout(patience).response_timeout(patience).build().unwrap();
+    let policy = policy("p: concurrent 99 lease 1h");
+    for (operation, reads) in [
+        (Operation::Hold, [("get", HOLDERS), ("zrevrange", HOLDERS), ("zscore", 0)]),
+        (Operation::Extend, [("get", HOLDERS), ("zrevrange", HOLDERS), ("zscore", HOLDERS)]),
+        (Operation::Settle, [("get", HOLDERS), ("zrevrange", HOLDERS), ("zscore", 0)]),
+    ] {
+        redis.command(&["CONFIG", "RESETSTAT"]).await.unwrap();
+        for holder in 0..HOLDERS {
+            let id = format!("{holder}");
+            assert!(Slots::decide_on(&store, &policy, operation, &id).await.unwrap().is_allowed());
+        }
+        let stats = redis.command(&["INFO", "commandstats"]).await.unwrap().text();
+        let calls = |name: &str| -> u64 {
+            let begin = format!("cmdstat_{name}:calls=");
+            let line = stats.lines().find_map(|line| line.strip_prefix(&*begin));
+            line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+        };
+        assert_eq!(reads.map(|(name, _)| (name, calls(name))), reads, "{operation:?}");
+        assert_eq!(calls("zrangebyscore"), 0, "{operation:?}");
+    }
 }
 
 /// A value that no call can have written stays unchanged, and every call returns an error.

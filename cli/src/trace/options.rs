@@ -151,6 +151,17 @@ impl Pattern {
     pub(super) fn regex(&self) -> &Regex {
         &self.0
     }
+
+    /// Returns the rule of the cost. If the option has no rule, it is the group `cost` of the
+    /// pattern, unless this group is the late cost.
+    #[must_use]
+    pub fn cost(&self, option: &Cost, late_cost: &[String]) -> Cost {
+        let has_cost = self.0.capture_names().flatten().any(|name| name == "cost");
+        match has_cost && *option == Cost::One && late_cost.iter().all(|name| name != "cost") {
+            true => Cost::Fields(vec!["cost".to_owned()]),
+            false => option.clone(),
+        }
+    }
 }
 
 impl PartialEq for Pattern {

@@ -412,6 +412,7 @@ fn lines_of_no_known_format_are_read_by_a_pattern() {
     let arguments = ["replay", "-", "--json", "--pattern", pattern, "-p", "fixed-window 7/1m"];
     let found = json(&tidegate(&arguments, lines.as_bytes()));
     assert_eq!((&found["source"]["requests"], &found["source"]["cost"]), (&4.into(), &12.into()));
+    assert_eq!(found["source"]["cost_of"], "cost");
     assert_eq!(found["policies"][0]["offenders"][0]["subject"], "192.0.2.1");
     assert_eq!(found["policies"][0]["admitted"], 2);
     let output = tidegate(&["replay", "-", "--pattern", "("], b"");

@@ -100,7 +100,7 @@ impl AdjustedLayer {
         let mut all = Vec::with_capacity(answers.len());
         for (call, answer) in calls.iter().zip(answers) {
             all.push(match answer {
-                Err(error) if error.kind() == ErrorKind::IdReused => {
+                Err(error) if has_other_policies(&error) => {
                     call.decide_as_before(inner, error).await
                 }
                 answer => answer.map(|decision| marked(decision, &call.policies)),
@@ -141,7 +141,7 @@ impl<'a> AdjustedCall<'a> {
             }
             let answer = inner.decide(self.with(&self.charges(&policies))).await;
             match answer {
-                Err(error) if error.kind() == ErrorKind::IdReused => tried.push(policies),
+                Err(error) if has_other_policies(&error) => tried.push(policies),
                 answer => return answer.map(|decision| marked(decision, &policies)),
             }
         }
@@ -172,6 +172,13 @@ fn find(set: &LimitSet, call: &Call<'_>, now: &mut impl FnMut() -> Option<Timest
         })
     };
     call.charges.iter().map(find).collect()
+}
+
+/// Returns `true` if the call possibly has the id of a hold or a call under other policies. If the
+/// number of shards has changed, the store searches for a hold at another place, and does not know
+/// it.
+fn has_other_policies(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::IdReused | ErrorKind::UnknownHold)
 }
 
 fn marked(decision: Decision, policies: &Policies) -> Decision {

@@ -51,13 +51,15 @@ use crate::time::Timestamp;
 /// A subject extends to the end of the line, and a tenant to the next space. A subject or a tenant
 /// in double quotes can have any bytes. `"a\x00b"` has the escapes `\\`, `\"`, `\'`, `\n`, `\r`,
 /// `\t`, and `\x` with two hexadecimal digits. A `#` at the start of a line, or after a space,
-/// begins a comment.
+/// begins a comment, also in quotes, where `\x23` is a `#`.
 ///
 /// # What a change keeps
 ///
 /// The table of [`Policy`] shows which changes keep the usage so far. A new limit or rate keeps it.
 /// A set never replaces [slots](crate::Concurrent) or a [fair pool](crate::FairPool) by another
-/// algorithm, or another algorithm by one of these: such a limit of a set has no effect.
+/// algorithm, or another algorithm by one of these, and an [alternative](Charge::in_list) by a
+/// policy that [cannot be an alternative](Policy::can_be_alternative): such a limit of a set has no
+/// effect.
 ///
 /// [`CurrentLimits`] holds the set that is in force, and [`StoreExt::adjusted`] applies it.
 ///
@@ -288,7 +290,8 @@ impl LimitSet {
         let found = self.find_lazily(name, tenant, subject, now)?;
         let is_same_kind = found.is_concurrent() == own.is_concurrent()
             && found.is_fair_pool() == own.is_fair_pool();
-        (is_same_kind && found != own).then_some(found)
+        let is_possible = charge.list == 0 || found.can_be_alternative();
+        (is_same_kind && is_possible && found != own).then_some(found)
     }
 }
 

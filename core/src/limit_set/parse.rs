@@ -302,10 +302,12 @@ a: fixed-window 4/1m for subject \"\\x00\\\"\\'\\\\\\n\\xff\"
 a: fixed-window 5/1m for tenant acme
 a: fixed-window 6/1m until 2026-12-04T18:00:00.000001Z for tenant acme subject alice
 a: fixed-window 7/1m for tenant \"acme inc\" subject alice
+a: fixed-window 8/1m for subject \"user \\x2317\"
 b: sliding-log 5/15m block 1m x2 up to 1d forget 7d
 ";
         let set: LimitSet = text.parse().unwrap();
-        assert_eq!(set.overrides(), 6);
+        assert_eq!(set.overrides(), 7);
+        assert!(set.line_of("a", Some(OverrideFor::Subject(b"user #17"))).is_some());
         assert_eq!(set.policies().count(), 2);
         let mut expected: Vec<&str> = text.lines().collect();
         let printed = set.to_string();

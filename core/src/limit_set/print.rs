@@ -103,7 +103,8 @@ impl fmt::Display for Bytes<'_> {
         let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'\\');
         match std::str::from_utf8(bytes) {
             Ok(word) if !word.is_empty() && bytes.iter().all(is_plain) => f.write_str(word),
-            _ => write!(f, "\"{}\"", bytes.escape_ascii()),
+            // A `#` after a space would begin a comment.
+            _ => write!(f, "\"{}\"", bytes.escape_ascii().to_string().replace('#', "\\x23")),
         }
     }
 }

@@ -562,6 +562,14 @@ impl Policy {
         self.rule().is_concurrent()
     }
 
+    /// Returns `true` if charges under the policy can be [alternatives](crate::Charge::in_list). A
+    /// policy that blocks, a shadow, and a policy whose requests can charge any shard cannot be
+    /// alternatives.
+    #[must_use]
+    pub fn can_be_alternative(&self) -> bool {
+        !self.blocks() && !self.is_shadow() && !self.can_use_any_shard()
+    }
+
     /// Returns `true` if the policy is a [quota](Quota) or has [credits](Quota::credits).
     #[must_use]
     #[inline]

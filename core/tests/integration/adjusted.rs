@@ -462,3 +462,27 @@ fn the_time_is_the_same_for_all_calls_of_a_batch() {
         .collect();
     assert_eq!(limits, [9, 1]);
 }
+
+/// After a change of the shards, the store does not find the record of the hold at first.
+#[test]
+fn a_hold_is_settled_after_a_change_of_its_shards() {
+    let base = policy("p: fixed-window 100/1h");
+    let (_, limits, store) = adjusted("");
+    let limiter = Limiter::new(store, [base.clone()]).unwrap();
+    let hold = futures_executor(limiter.subject("alice").cost(8).hold("id", HOUR)).unwrap();
+    limits.replace(set("p: fixed-window 100/1h shards 2 by-subject"));
+    let ticket = hold.into_ticket().unwrap();
+    let settlement = futures_executor(limiter.settle(&ticket, [("p", 3)])).unwrap();
+    assert_eq!(settlement.given_back("p"), 5);
+}
+
+/// Such a policy would make each call with the list an error.
+#[test]
+fn a_limit_that_cannot_be_an_alternative_has_no_effect_on_alternatives() {
+    let (own, pool) = (policy("own: fixed-window 1/1h"), policy("pool: fixed-window 9/1h"));
+    for options in ["block 1m", "shadow", "shards 4"] {
+        let (_, _, store) = adjusted(&format!("own: fixed-window 8/1h {options}"));
+        let list = [Charge::new(&own, "a").in_list(1), Charge::new(&pool, "b").in_list(1)];
+        assert_eq!(now(&store, Call::acquire(&list)).verdicts()[0].limit(), 1, "{options}");
+    }
+}

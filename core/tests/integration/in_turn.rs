@@ -236,3 +236,28 @@ fn places_are_times_of_the_store() {
         assert_eq!(ticket.fence("slots"), Some(clock.now().as_micros()));
     });
 }
+
+/// The future of a waiting caller can be dropped outside of a runtime. A task of the runtime in
+/// which the caller waited gives up the place.
+#[test]
+fn b51_a_waiting_hold_may_be_dropped_outside_of_the_runtime() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(1).build().unwrap();
+    let limiter = limiter(MemoryStore::new(), &["slots: concurrent 1 lease 30m"]);
+    let hold = |id: &'static str| limiter.subject("a").hold_within(id, 10 * MINUTE, MINUTE);
+    let first = runtime.block_on(hold("first")).unwrap().into_ticket().unwrap();
+    let mut waiting = Box::pin(hold("second"));
+    runtime.block_on(async { timeout(200 * MILLI, &mut waiting).await }).unwrap_err();
+    drop(waiting);
+    runtime.block_on(async {
+        limiter.settle(&first, []).await.unwrap();
+        // A hold that does not wait is refused while another call waits.
+        timeout(30 * SECOND, async {
+            while hold("third").await.unwrap().into_ticket().is_err() {
+                sleep(MILLI).await;
+            }
+        })
+        .await
+        .unwrap();
+    });
+}

@@ -308,3 +308,35 @@ fn another_runtime_continues_the_renewals() {
         assert!(guard.deadline().unwrap() > Instant::now());
     });
 }
+
+/// The runtime of the task ends while renewals are in flight. The next task sends them again.
+#[test]
+fn renewals_in_flight_are_sent_again_on_another_runtime() {
+    let build = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap()
+    };
+    let (first, second) = (build(), build());
+    let (limiter, store) = limiter(&["slots: concurrent 2 lease 30s"]);
+    let hold = async |id: &str| {
+        let ticket = limiter.by("slots", "a").hold(id, HOUR).await.unwrap().into_ticket().unwrap();
+        HoldGuard::new(&limiter, ticket, OnDrop::Settle).unwrap()
+    };
+    let guard = first.block_on(async {
+        let guard = hold("first").await;
+        *store.hangs.lock().unwrap() = true;
+        sleep(LEASE / 2).await;
+        guard
+    });
+    drop(first);
+    *store.hangs.lock().unwrap() = false;
+    second.block_on(async {
+        let other = hold("second").await;
+        sleep(HOUR).await;
+        assert!(!is_lost(&guard).await && !is_lost(&other).await);
+        std::mem::forget((guard, other));
+    });
+}

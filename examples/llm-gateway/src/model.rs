@@ -84,7 +84,7 @@ async fn complete(Json(request): Json<Value>) -> response::Response {
 }
 
 fn sent(events: impl Stream<Item = io::Result<String>> + Send + 'static) -> response::Response {
-    let response = Response::builder().header(CONTENT_TYPE, "text/event-stream");
+    let response = Response::builder().header(CONTENT_TYPE, "text/event-stream; charset=utf-8");
     match response.body(Body::from_stream(events)) {
         Ok(response) => response,
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),

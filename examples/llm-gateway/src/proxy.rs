@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{Response, StatusCode};
+use axum::http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt;
 use tidegate_http::server::Usage;
 use tidegate_redis::Estimator;
@@ -66,7 +66,7 @@ pub async fn complete(
         return Ok(pass_on(Body::new(body)));
     }
     let mut meter = Meter::new(usage, gateway.estimator, &prompt);
-    if head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream") {
+    if is_event_stream(&head.headers) {
         let body = body.map_frame(move |frame| {
             if let Some(data) = frame.data_ref() {
                 meter.read(data);
@@ -80,4 +80,11 @@ pub async fn complete(
         meter.read_event(&answer);
     }
     Ok(pass_on(Body::from(body)))
+}
+
+/// Returns `true` for `text/event-stream`, also with parameters such as `charset=utf-8`.
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("text/event-stream")
 }

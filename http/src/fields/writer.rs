@@ -405,7 +405,7 @@ impl FieldWriter {
                 (wait, self.unit(verdict.policy()).is_none(), tightness(verdict))
             });
         let Some(tightest) = tightest else { return };
-        let reset = reset(tightest, is_denied).filter(|_| !tightest.policy().is_credits());
+        let reset = reset(tightest, is_denied).filter(|_| has_window(tightest.policy()));
         let fields = match self.format {
             FieldFormat::Ietf07 => {
                 // Draft 07 requires the reset, so a limit without a reset cannot be written.
@@ -445,9 +445,9 @@ impl FieldWriter {
         let mut text = Text::default();
         text.push_integer(tightest.limit());
         if self.format == FieldFormat::EnvoyDraft03 {
-            // The format requires a window, and credits have none.
+            // The format requires a window, and slots and credits have none.
             let with_windows =
-                verdicts.iter().filter(|written| !written.verdict.policy().is_credits());
+                verdicts.iter().filter(|written| has_window(written.verdict.policy()));
             for Written { verdict, .. } in with_windows {
                 text.next_member();
                 push_numbered(&mut text, verdict.policy());
@@ -487,7 +487,8 @@ impl FieldWriter {
                     // In drafts 04 to 07, a field must not contain two policies with the same
                     // limit. Only the first is written.
                     let mut before = policies.iter().take(place);
-                    if !policy.is_credits() && !before.any(|other| other.limit() == policy.limit())
+                    if has_window(policy)
+                        && !before.any(|other| has_window(other) && other.limit() == policy.limit())
                     {
                         text.next_member();
                         push_numbered(&mut text, policy);

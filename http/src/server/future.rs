@@ -122,7 +122,8 @@ impl Drop for PendingDecision {
                     hold.cancel().await;
                 }
             };
-            runtime.spawn(timeout(CANCEL_TIMEOUT, cancel));
+            // `timeout` is called in the task, because it panics outside of a runtime.
+            runtime.spawn(async { timeout(CANCEL_TIMEOUT, cancel).await });
         }
     }
 }

@@ -674,3 +674,23 @@ fn the_problem_of_each_kind_is_json_with_the_registered_type() {
         );
     }
 }
+
+/// The older formats describe only windows.
+#[test]
+fn the_older_formats_do_not_write_slots() {
+    let policies = policies(&["slots: concurrent 100 lease 30s", "api: fixed-window 100/1m"]);
+    let decision = Decision::new([admission(100, 4, secs(30)), admission(100, 50, secs(60))]);
+    let fields = |format, count: usize| {
+        let writer = FieldWriter::builder().format(format).build(&policies[..count]).unwrap();
+        let decision = Decision::new(decision.verdicts()[..count].iter().copied());
+        written_by(&writer, &policies[..count], &decision)
+    };
+    for format in [FieldFormat::Ietf07, FieldFormat::Ietf06] {
+        let both = fields(format, 2);
+        assert!(both.iter().any(|field| field == "ratelimit-policy: 100;w=60"), "{both:?}");
+        let alone = fields(format, 1);
+        assert!(!alone.iter().any(|field| field.contains("30")), "{format:?}: {alone:?}");
+    }
+    let envoy = fields(FieldFormat::EnvoyDraft03, 2).join("; ");
+    assert!(!envoy.contains("slots") && envoy.contains("w=60"), "{envoy}");
+}

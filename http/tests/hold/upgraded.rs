@@ -117,3 +117,29 @@ async fn a_client_that_disconnects_frees_the_slot_of_its_upgraded_connection() {
     limiter.guards_settled().await;
     assert_eq!(free_and_charged(&limiter).await, (1, 5));
 }
+
+/// The layers of the outer and the inner hold both have limits for the request.
+#[tokio::test(start_paused = true)]
+async fn the_holds_of_two_layers_are_open_until_the_connection_closes() {
+    let ((outer, outside), (inner, inside)) = (limits(), limits());
+    let connection = Arc::new(Mutex::new(None));
+    let kept = Arc::clone(&connection);
+    let upgrade = async move |usage: Usage| {
+        *kept.lock().unwrap() = Some(usage);
+        StatusCode::SWITCHING_PROTOCOLS
+    };
+    let app = axum::Router::new().route("/", get(upgrade)).layer(inside).layer(outside);
+    let request = Request::new(axum::body::Body::empty());
+    drop(tower::ServiceExt::oneshot(app, request).await.unwrap());
+    for _ in 0..20 {
+        connection.lock().unwrap().as_ref().unwrap().add("tokens", 1);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!((free_and_charged(&outer).await.0, free_and_charged(&inner).await.0), (0, 0));
+    }
+    assert_eq!(connection.lock().unwrap().as_ref().unwrap().total("tokens"), Some(20));
+    *connection.lock().unwrap() = None;
+    for limiter in [inner, outer] {
+        limiter.guards_settled().await;
+        assert_eq!(free_and_charged(&limiter).await, (1, 20));
+    }
+}

@@ -118,7 +118,18 @@ impl Calls {
         request.check()?;
         let charges = request.charges();
         let decision = self.store.decide(request.call(&charges)).await?;
-        Ok(request.decided(decision))
+        self.decided(&request, decision).await
+    }
+
+    /// Returns the decision for the client. If the store received a peek instead of a hold, and a
+    /// limit set has raised the maximum hold since the check, sends the hold.
+    async fn decided(&self, request: &CallRequest, decision: Decision) -> Result<Decision, Error> {
+        let decided = request.decided(decision);
+        let charges = request.charges();
+        match request.call_instead_of_peek(&charges) {
+            Some(call) if decided.is_allowed() => self.store.decide(call).await,
+            _ => Ok(decided),
+        }
     }
 
     /// Returns the current time, or `None` if calls are not recorded.
@@ -162,14 +173,17 @@ impl Calls {
             .filter_map(|(request, charges)| Some(request.call(charges.as_ref().ok()?)))
             .collect();
         let mut decisions = self.store.decide_many(&calls).await.into_iter();
-        let answer = |(request, charges): (&&CallRequest, &Result<_, Error>)| match charges {
-            Err(error) => Err(error.clone()),
-            Ok(_) => match decisions.next() {
-                Some(decision) => decision.map(|decision| request.decided(decision)),
-                None => Err(request::unanswered()),
-            },
-        };
-        let answers: Vec<_> = requests.iter().zip(&checked).map(answer).collect();
+        let mut answers = Vec::with_capacity(requests.len());
+        for (request, charges) in requests.iter().zip(&checked) {
+            answers.push(match charges {
+                Err(error) => Err(error.clone()),
+                Ok(_) => match decisions.next() {
+                    Some(Ok(decision)) => self.decided(request, decision).await,
+                    Some(Err(error)) => Err(error),
+                    None => Err(request::unanswered()),
+                },
+            });
+        }
         self.record(start, requests, &answers);
         answers
     }

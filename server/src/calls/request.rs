@@ -67,7 +67,8 @@ impl CallRequest {
     }
 
     pub(super) fn is_hold(&self) -> bool {
-        matches!(self.operation, Operation::Hold | Operation::HoldUpTo { .. })
+        use Operation::{Hold, HoldInTurn, HoldUpTo};
+        matches!(self.operation, Hold | HoldUpTo { .. } | HoldInTurn { .. })
     }
 
     /// Checks the maximum holds of the policies by which the store decides the call, and lowers the
@@ -81,7 +82,9 @@ impl CallRequest {
                 }
                 Cow::Owned(request)
             }
-            Operation::Hold if self.exceeds_max_hold(store).await => {
+            Operation::Hold | Operation::HoldInTurn { .. }
+                if self.exceeds_max_hold(store).await =>
+            {
                 Cow::Owned(Self { is_too_large: true, ..self.clone() })
             }
             _ => Cow::Borrowed(self),
@@ -182,6 +185,15 @@ impl CallRequest {
             true => Call::new(Operation::Peek, charges),
             false => self.with_operation(self.operation, charges),
         }
+    }
+
+    /// If the store receives a peek instead of a hold that is too large, returns the call of the
+    /// hold.
+    pub(super) fn call_instead_of_peek<'c>(
+        &'c self,
+        charges: &'c [Charge<'c>],
+    ) -> Option<Call<'c>> {
+        self.is_too_large.then(|| self.with_operation(self.operation, charges))
     }
 
     fn with_operation<'c>(&'c self, operation: Operation, charges: &'c [Charge<'c>]) -> Call<'c> {

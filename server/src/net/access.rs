@@ -1,5 +1,7 @@
 //! Decides which clients can send requests over HTTP.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -81,5 +83,77 @@ impl Guard {
         let is_bearer = scheme.eq_ignore_ascii_case(b"bearer");
         let is = |token: &String| bool::from(credentials.ct_eq(token.as_bytes()));
         is_bearer && self.bearer.as_ref().is_some_and(is)
+    }
+}
+
+/// Returns `true` if the `Host` of the request is an IP address or `localhost`. Other names are not
+/// safe: a foreign site can resolve its own name to the address of this server (DNS rebinding), and
+/// a browser would then let the scripts of the site send requests to this server, and read the
+/// responses.
+pub(crate) fn is_address(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+    let Ok(host) = host.to_str() else { return false };
+    // The last colon precedes the port, except in an address without a port, such as `[::1]`.
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    if let Some(address) = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return address.parse::<Ipv6Addr>().is_ok();
+    }
+    let name = name.to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost") || name.parse::<Ipv4Addr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_localhost_are_told_from_names() {
+        let is = |host: &str| {
+            let mut headers = HeaderMap::new();
+            headers.append(header::HOST, host.parse().unwrap());
+            is_address(&headers)
+        };
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:6060",
+            "10.1.2.3:80",
+            "[::1]",
+            "[::1]:6060",
+            "localhost",
+            "LocalHost:6060",
+            "a.localhost:1",
+            "[2001:db8::1]:6060",
+        ] {
+            assert!(is(host), "{host}");
+        }
+        for host in [
+            "",
+            ":6060",
+            "evil.example",
+            "evil.example:6060",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "127.0.0.1:6060:evil",
+            "::1",
+            "[::1",
+            "[evil]",
+            "1:a",
+            "127.0.0.1 ",
+            "0x7f000001",
+            "127.1",
+            "notlocalhost",
+            "localhost:a",
+        ] {
+            assert!(!is(host), "{host}");
+        }
+        assert!(!is_address(&HeaderMap::new()));
+        let mut two = HeaderMap::new();
+        two.append(header::HOST, "127.0.0.1".parse().unwrap());
+        two.append(header::HOST, "evil.example".parse().unwrap());
+        assert!(!is_address(&two));
     }
 }

@@ -467,7 +467,14 @@ impl Environment<'_> {
         };
         // If a flag or a variable of this server names a store, it takes precedence over the
         // variables of envoyproxy/ratelimit.
-        if !matches!(values.origin(key), Origin::Flag(_) | Origin::Variable(_)) {
+        if matches!(values.origin(key), Origin::Flag(_) | Origin::Variable(_)) {
+            let other = values.name(key);
+            for name in names {
+                if self.get(name).is_some() {
+                    self.warnings.push(format!("{name} is set, and has no effect with {other}"));
+                }
+            }
+        } else {
             values.set(key, redis.to_url()?, Origin::Variable(url_name));
         }
         Ok(())
@@ -498,22 +505,13 @@ impl Redis<'_> {
         let tls = if self.is_tls { "s" } else { "" };
         let login = self.login();
         match self.kind.to_ascii_uppercase().as_str() {
-            // The value is a complete URL, which includes the login if Redis requires one.
-            "SINGLE" if self.url.contains("://") => Ok(self.url.to_owned()),
+            "SINGLE" if self.url.contains("://") => Ok(self.completed_url()),
             // The message does not show the value, which can include a login.
             "SINGLE" if is_unix && !self.url.starts_with('/') => Err(format!(
                 "{url_name} does not begin with `/`, as the path of a socket does; for a host and a port, \
                  {socket_name} must be tcp, and its default is unix"
             )),
-            "SINGLE" if is_unix && self.auth.is_empty() => Ok(format!("unix://{}", self.url)),
-            "SINGLE" if is_unix => {
-                let (user, password) = self.auth.split_once(':').unwrap_or(("", self.auth));
-                let user = match user {
-                    "" => String::new(),
-                    user => format!("user={}&", encoded(user)),
-                };
-                Ok(format!("unix://{}?{user}pass={}", self.url, encoded(password)))
-            }
+            "SINGLE" if is_unix => Ok(format!("unix://{}{}", self.url, self.login_to_socket('?'))),
             "SINGLE" => Ok(format!("redis{tls}://{login}{}", self.url)),
             "CLUSTER" => Ok(format!("redis{tls}-cluster://{login}{}", self.url)),
             "SENTINEL" => match self.url.split_once(',') {
@@ -526,6 +524,40 @@ impl Redis<'_> {
                 Err(format!("{kind_name} is `{other}`; it must be SINGLE, SENTINEL or CLUSTER"))
             }
         }
+    }
+
+    /// Adds TLS and the login of the other variables to a complete URL, unless it has them.
+    fn completed_url(&self) -> String {
+        let (scheme, rest) = self.url.split_once("://").unwrap_or(("redis", self.url));
+        if scheme == "unix" {
+            let separator = if rest.contains('?') { '&' } else { '?' };
+            let login = match rest.contains("pass=") {
+                true => String::new(),
+                false => self.login_to_socket(separator),
+            };
+            return format!("{}{login}", self.url);
+        }
+        let is_plain = scheme.starts_with("redis") && !scheme.starts_with("rediss");
+        let scheme = match scheme.strip_prefix("redis") {
+            Some(kind) if is_plain && self.is_tls => format!("rediss{kind}"),
+            _ => scheme.to_owned(),
+        };
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let login = if host.contains('@') { String::new() } else { self.login() };
+        format!("{scheme}://{login}{rest}")
+    }
+
+    /// Returns the login as a part of the URL of a socket.
+    fn login_to_socket(&self, separator: char) -> String {
+        if self.auth.is_empty() {
+            return String::new();
+        }
+        let (user, password) = self.auth.split_once(':').unwrap_or(("", self.auth));
+        let user = match user {
+            "" => String::new(),
+            user => format!("user={}&", encoded(user)),
+        };
+        format!("{separator}{user}pass={}", encoded(password))
     }
 
     fn login(&self) -> String {
@@ -561,6 +593,17 @@ mod tests {
             ("SINGLE", "tcp", "a:6379", "p@ss", "redis://:p%40ss@a:6379"),
             ("SINGLE", "tcp", "a:6379", "u:p:q", "redis://u:p%3Aq@a:6379"),
             ("SINGLE", "tcp", "redis://x/3", "", "redis://x/3"),
+            ("SINGLE", "tcp", "redis://x/3", "u:p", "redis://u:p@x/3"),
+            ("SINGLE", "tcp", "redis://:own@x/3", "u:p", "redis://:own@x/3"),
+            ("SINGLE", "tcp", "unix:///run/redis", "p", "unix:///run/redis?pass=p"),
+            (
+                "SINGLE",
+                "tcp",
+                "unix:///run/redis?db=1",
+                "u:p",
+                "unix:///run/redis?db=1&user=u&pass=p",
+            ),
+            ("SINGLE", "tcp", "unix:///run/redis?pass=own", "p", "unix:///run/redis?pass=own"),
             ("SINGLE", "unix", "/run/redis", "", "unix:///run/redis"),
             ("SINGLE", "unix", "/run/redis", "u:p&", "unix:///run/redis?user=u&pass=p%26"),
             ("cluster", "tcp", "a:1,b:2", "", "redis-cluster://a:1,b:2"),
@@ -571,7 +614,14 @@ mod tests {
             assert_eq!(url, expected);
             assert!(open(&url, &StoreSettings::default()).is_ok(), "{url}");
         }
-        assert_eq!(url("SINGLE", "tcp", "a:6379", "", true).unwrap(), "rediss://a:6379");
+        for (text, expected) in [
+            ("a:6379", "rediss://a:6379"),
+            ("redis://x/3", "rediss://x/3"),
+            ("rediss://x/3", "rediss://x/3"),
+            ("redis-sentinel://x#g", "rediss-sentinel://x#g"),
+        ] {
+            assert_eq!(url("SINGLE", "tcp", text, "", true).unwrap(), expected);
+        }
         for (kind, socket) in
             [("MANY", "tcp"), ("SINGLE", "udp"), ("SINGLE", "unix"), ("SENTINEL", "tcp")]
         {

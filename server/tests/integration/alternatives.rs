@@ -118,3 +118,15 @@ async fn or_marks_an_alternative_in_json() {
     assert_eq!(status, 400);
     assert!(body["message"].as_str().unwrap().contains("charges[0].or is true"), "{body}");
 }
+
+#[test]
+fn on_a_server_in_shadow_each_alternative_charges_by_itself() {
+    let mut behaviour = Behaviour::default();
+    behaviour.is_shadow = true;
+    let scene = Scene::with(CONFIG, behaviour);
+    let both = [&[("own", "acme")][..], &[("pool", "all")]];
+    for _ in 0..5 {
+        assert!(scene.passes("d", &both));
+    }
+    assert!(is_over(&scene.status_of("d", hits(&[("pool", "all")], 0))));
+}

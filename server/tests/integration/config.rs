@@ -193,6 +193,22 @@ fn errors_of_our_own_keys_point_at_the_word() {
             "the limit cannot be leased: slots are taken and freed in the store",
         ),
         (
+            "domain: d\ndescriptors: [{key: a, policy: concurrent 8 lease 1s shards 4, hold_id: true}]",
+            ":2:32: invalid policy: unsupported: `policy: concurrent 8 lease 1s shards 4` cannot be held and settled",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: gcra 100/s shards 4, one_of: b}]",
+            "is in a list of alternatives, and its requests can be routed to any shard",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: fair-pool 10/1m}]",
+            ":2:32: invalid policy: a fair pool needs a name, as in `pool: fair-pool 10/1m`",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, policy: 'p: fair-pool 10/1m', charge_afterwards: true}]",
+            "'charge_afterwards' cannot be combined with a fair pool",
+        ),
+        (
             "domain: d\ndescriptors: [{key: a, policy: gcra 1/s, one_of: ''}]",
             ":2:50: 'one_of' is empty; it must be the name of a list of alternatives",
         ),

@@ -47,3 +47,14 @@ async fn subjects_are_the_members_of_a_pool_in_json() {
     assert_eq!(status, 400);
     assert!(body["message"].as_str().unwrap().contains("the weight is 0; it must be 1 to 1000"));
 }
+
+/// A check-only charge of a pool is an error, so hits of 0 are admitted.
+#[test]
+fn a_request_without_hits_passes_a_pool() {
+    use crate::scene::{Scene, hits, is_over};
+    let scene = Scene::new("domain: d\ndescriptors: [{key: a, policy: 'p: fair-pool 1/1h'}]");
+    for (count, is_refused) in [(0, false), (1, false), (1, true), (0, false)] {
+        let status = scene.status_of("d", hits(&[("a", "x")], count));
+        assert_eq!(is_over(&status), is_refused, "{count}");
+    }
+}

@@ -632,3 +632,36 @@ async fn without_tokens_no_client_can_see_the_set() {
         assert_eq!(get(page, path).await.0, 404, "{path}");
     }
 }
+
+/// The store admits what only a shadow would refuse, so the response must be the same.
+#[test]
+fn an_override_with_shadow_refuses_nothing() {
+    for (key, admitted) in [("plan", 9), ("counted", 9)] {
+        let limits = CurrentLimits::default();
+        let scene = scene(&limits);
+        limits.replace("plan: fixed-window 2/1h shadow for subject alice".parse().unwrap());
+        for _ in 0..admitted {
+            assert!(scene.passes("d", &[&[(key, "alice")]]), "{key}");
+        }
+        limits.replace("plan: fixed-window 2/1h for subject alice".parse().unwrap());
+        assert!(!scene.passes("d", &[&[(key, "alice")]]), "{key}");
+    }
+}
+
+#[test]
+fn a_limit_that_cannot_be_an_alternative_or_a_pool_has_no_effect() {
+    let config = "domain: d\ndescriptors:\n\
+        - {key: own, policy: 'own: fixed-window 1/1h', one_of: capacity}\n\
+        - {key: all, policy: 'all: fixed-window 1/1h', one_of: capacity}\n\
+        - {key: pool, policy: 'pool: fair-pool 2/1h'}\n";
+    for set in ["own: fixed-window 1/1h block 1m", "own: fixed-window 1/1h shadow", ""] {
+        let Scene { clock, decider } = Scene::with(config, Behaviour::default());
+        let limits = CurrentLimits::new(format!("pool: fixed-window 9/1h\n{set}").parse().unwrap());
+        let scene = Scene { clock, decider: decider.with_limits(limits) };
+        let both = [&[("own", "acme")][..], &[("all", "x")]];
+        let admitted = [true, true, false].map(|_| scene.passes("d", &both));
+        assert_eq!(admitted, [true, true, false], "{set}");
+        let admitted = [true, true, false].map(|_| scene.passes("d", &[&[("pool", "a")]]));
+        assert_eq!(admitted, [true, true, false], "{set}");
+    }
+}

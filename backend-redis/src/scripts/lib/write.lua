@@ -56,8 +56,13 @@ if not keeps_ttl then
     fields[#fields + 1] = name
     fields[#fields + 1] = numbers
   end
-  if value then call('UNLINK', key) end
   call('HSET', key, unpack(fields))
+  -- Remove the other members one by one: while a cluster moves a slot, a script cannot create a key
+  -- again that it has removed.
+  local all = value and call('HGETALL', key) or {}
+  for place = 1, #all, 2 do
+    if all[place] ~= '' and not members[all[place]] then call('HDEL', key, all[place]) end
+  end
   --- @inline lib/ttl.text
   call('PEXPIRE', key, ttl)
 elseif own ~= '' then

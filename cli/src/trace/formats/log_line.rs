@@ -109,6 +109,10 @@ fn find_time<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Timed<'a>, Fault> 
             Ok(micros) => {
                 return Ok(Timed { leading, time, micros, after });
             }
+            // The brackets can contain anything, such as the number of a process.
+            Err(Fault::Fatal(error)) => {
+                first_fault.get_or_insert(Fault::Malformed(error.to_string()));
+            }
             Err(fault) => {
                 first_fault.get_or_insert(fault);
             }

@@ -11,7 +11,7 @@ use super::parse::{Entry, Parse, beginning};
 use crate::trace::error::{Error, ErrorKind};
 use crate::trace::formats::fields::{ALL, CostField, CostSum, Names, Subject};
 use crate::trace::malformed::Fault;
-use crate::trace::options::{Cost, Format, Options, Pattern};
+use crate::trace::options::{Format, Options, Pattern};
 use crate::trace::time::Clock;
 
 /// The formats that are detected by a pattern. The first matching pattern is used.
@@ -90,14 +90,8 @@ impl Matched {
 
     /// Returns the reader of lines that match a pattern of the user.
     pub(super) fn given(pattern: &Pattern, options: &Options) -> Result<(Self, Names), Error> {
-        let regex = pattern.regex().clone();
-        let has_cost = regex.capture_names().flatten().any(|name| name == "cost");
-        let is_late = options.late_cost.iter().any(|name| name == "cost");
-        if options.cost == Cost::One && has_cost && !is_late {
-            let cost = Cost::Fields(vec!["cost".to_owned()]);
-            return Self::new(regex, &Options { cost, ..options.clone() });
-        }
-        Self::new(regex, options)
+        let cost = pattern.cost(&options.cost, &options.late_cost);
+        Self::new(pattern.regex().clone(), &Options { cost, ..options.clone() })
     }
 
     fn new(regex: Regex, options: &Options) -> Result<(Self, Names), Error> {

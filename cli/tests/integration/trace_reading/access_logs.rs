@@ -218,3 +218,11 @@ fn lines_before_the_first_good_one_do_not_hide_the_format() {
     let (kept, summary) = read(text, &Options::default()).unwrap();
     assert_eq!((kept.records.len(), summary.malformed), (1, 1));
 }
+
+/// The standard output of a program can contain its own messages too, with numbers in brackets.
+#[test]
+fn a_number_in_brackets_is_no_time_and_stops_nothing() {
+    let text = format!("[2026-05-01 10:00:00 +0000] [7] [INFO] Starting\n{COMBINED}\n");
+    let (kept, summary) = read(text, &Options::default()).unwrap();
+    assert_eq!((kept.records.len(), summary.malformed), (1, 1));
+}

@@ -18,7 +18,7 @@ pub(super) const MAX_NAME_BYTES: usize = 4096;
 pub(super) struct CallKey<'a> {
     pub(super) call: Call<'a>,
     /// For each charge, in the order of the call: the hash of its state. The list omits a charge
-    /// whose tenant and subject are too long to be cached.
+    /// whose state has a tenant and a subject that are too long to be cached.
     pub(super) keys: Keys,
     /// The hash of all charges with their costs. It is `None` if the call is too large to be
     /// cached, or if the store's answer has data that a cached denial does not contain.
@@ -31,9 +31,9 @@ impl<'a> CallKey<'a> {
         let mut call_hash = hasher.build_hasher();
         let (mut names, mut last) = (0, None);
         for charge in call.charges.iter() {
-            let bytes = charge.tenant.len().saturating_add(charge.subject.len());
-            names = bytes.saturating_add(names);
-            if bytes > MAX_NAME_BYTES {
+            let bytes = |subject: &[u8]| charge.tenant.len().saturating_add(subject.len());
+            names = bytes(charge.subject).saturating_add(names);
+            if bytes(charge.state_subject()) > MAX_NAME_BYTES {
                 continue;
             }
             let name = name_hash(&charge, last, hasher);

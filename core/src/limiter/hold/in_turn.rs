@@ -253,17 +253,24 @@ impl<S: Store + 'static> Parts<S> {
     }
 }
 
+impl<S: Store + 'static> Turn<S> {
+    fn clean_up(&self, work: impl Future<Output = ()> + Send + 'static) {
+        // `timeout` is called in the task, because it panics outside of a runtime.
+        self.runtime.spawn(async move { timeout(CLEANUP_TIMEOUT, work).await });
+    }
+}
+
 impl<S: Store + 'static> Drop for Turn<S> {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
-            self.runtime.spawn(timeout(CLEANUP_TIMEOUT, async move {
+            self.clean_up(async move {
                 let (parts, answer) = call.await;
                 parts.give_up(answer.is_ok_and(|decision| decision.is_allowed())).await;
-            }));
+            });
         } else if let Some(parts) =
             self.parts.take().filter(|parts| parts.place > 0 || parts.is_unknown)
         {
-            self.runtime.spawn(timeout(CLEANUP_TIMEOUT, parts.give_up(false)));
+            self.clean_up(parts.give_up(false));
         }
     }
 }

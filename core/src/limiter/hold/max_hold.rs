@@ -25,8 +25,9 @@ impl Charge<'_> {
 }
 
 impl Call<'_> {
-    /// Returns `true` if this call is a [hold](Operation::Hold) with a cost above the [maximum
-    /// hold](crate::Policy::max_hold) of an enforced policy, by which the store decides a charge.
+    /// Returns `true` if this call is a [hold](Operation::Hold), possibly [in
+    /// turn](Operation::HoldInTurn), with a cost above the [maximum hold](crate::Policy::max_hold)
+    /// of an enforced policy, by which the store decides a charge.
     ///
     /// A store does not check the maximum hold. If a call exceeds the maximum, a
     /// [`Limiter`](crate::Limiter) sends a peek of the same charges instead of the hold, and
@@ -35,7 +36,7 @@ impl Call<'_> {
     /// before it sends the call.
     #[must_use]
     pub async fn exceeds_max_hold(&self, store: &(impl Store + ?Sized)) -> bool {
-        if self.operation != Operation::Hold {
+        if !matches!(self.operation, Operation::Hold | Operation::HoldInTurn { .. }) {
             return false;
         }
         for charge in self.charges.iter() {

@@ -161,7 +161,9 @@ pub(super) async fn hold<S: Store>(
         // call.
         call.check()?;
         let peek = Call::with_charges(Operation::Peek, charges);
-        call.max_hold_refusal(&limiter.store().decide(peek).await?)
+        let refusal = call.max_hold_refusal(&limiter.store().decide(peek).await?);
+        // A limit set can have raised the maximum since the check.
+        if refusal.is_allowed() { limiter.store().decide(call).await? } else { refusal }
     } else {
         limiter.store().decide(call).await?
     };

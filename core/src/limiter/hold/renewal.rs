@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::ticket::Ticket;
 use crate::call::{Call, Charge, Operation};
+use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::Limiter;
 use crate::store::Store;
@@ -187,15 +188,29 @@ impl<S: Store> Task<S> {
             let _ = timeout_at(next, self.limiter.shared.renewals.added.notified()).await;
             let due = self.limiter.shared.renewals.take_due(Instant::now());
             if !due.is_empty() {
-                self.renew(&due).await;
+                self.renew(due).await;
             }
         }
         // Another task is possibly running already.
         self.is_running = false;
     }
 
-    async fn renew(&self, due: &[Arc<Slots>]) {
+    async fn renew(&self, due: Vec<Arc<Slots>>) {
         let sent_at = Instant::now();
+        let mut in_flight = InFlight { renewals: &self.limiter.shared.renewals, slots: due };
+        let mut answers = self.send(&in_flight.slots).await.into_iter();
+        for slots in std::mem::take(&mut in_flight.slots) {
+            let no_answer = || Err(Error::new(ErrorKind::Timeout, "the renewal was not answered"));
+            let answer = answers.next().unwrap_or_else(no_answer);
+            let answer = answer.map(drop).map_err(|error| error.kind());
+            if let Some(next) = slots.learn(sent_at, answer) {
+                self.limiter.shared.renewals.add(next, Arc::downgrade(&slots));
+            }
+        }
+    }
+
+    /// Sends the renewals in one batch. Returns no answers if the store does not answer in time.
+    async fn send(&self, due: &[Arc<Slots>]) -> Vec<Result<Decision, Error>> {
         let charges: Vec<Vec<Charge<'_>>> = due.iter().map(|slots| slots.ticket.free()).collect();
         let calls: Vec<Call<'_>> = due
             .iter()
@@ -205,15 +220,21 @@ impl<S: Store> Task<S> {
             })
             .collect();
         let shortest = due.iter().map(|slots| slots.lease).min().unwrap_or_default();
-        let answers = timeout(shortest / 3, self.limiter.store().decide_many(&calls)).await;
-        let mut answers = answers.unwrap_or_default().into_iter();
-        for slots in due {
-            let no_answer = || Err(Error::new(ErrorKind::Timeout, "the renewal was not answered"));
-            let answer = answers.next().unwrap_or_else(no_answer);
-            let answer = answer.map(drop).map_err(|error| error.kind());
-            if let Some(next) = slots.learn(sent_at, answer) {
-                self.limiter.shared.renewals.add(next, Arc::downgrade(slots));
-            }
+        timeout(shortest / 3, self.limiter.store().decide_many(&calls)).await.unwrap_or_default()
+    }
+}
+
+/// The slots whose renewals are in flight. If the runtime ends before the answers, these slots are
+/// due again, so that the next task renews them.
+struct InFlight<'r> {
+    renewals: &'r Renewals,
+    slots: Vec<Arc<Slots>>,
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        for slots in &self.slots {
+            self.renewals.add(Instant::now(), Arc::downgrade(slots));
         }
     }
 }

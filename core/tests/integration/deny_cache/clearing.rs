@@ -81,6 +81,20 @@ fn b45_a_change_of_several_subjects_clears_their_cached_refusals() {
     }
 }
 
+/// A subject is too long for the cache, and shares its state with other subjects of the tenant.
+#[test]
+fn b45_a_change_by_a_long_subject_clears_the_cached_refusals_of_its_tenant() {
+    let bench = Bench::new();
+    let policy = policy("p: fixed-window 1/1d shards 1 by-subject");
+    let charge = [Charge::new(&policy, "alice").tenant("t")];
+    assert!(bench.acquire_by(Source::Store, &charge).is_allowed());
+    assert!(bench.acquire_by(Source::Store, &charge).is_denied());
+    assert!(bench.acquire_by(Source::Cache, &charge).is_denied());
+    let long = [b'x'; 5_000];
+    let _ = bench.decide(Operation::Reset, &[Charge::new(&policy, &long[..]).tenant("t")]);
+    assert!(bench.acquire_by(Source::Store, &charge).is_allowed());
+}
+
 #[test]
 fn b45_a_change_in_a_batch_clears_the_cached_refusals() {
     let bucket = policy("gcra 1/1m burst 1");

@@ -105,7 +105,8 @@ pub(super) async fn hold<S: Store + 'static, R>(
         Err(admission) => (admission, None),
     };
     let hold = held.map(|(held, usage)| {
-        request.extensions.insert(usage);
+        let outer = request.extensions.remove::<Usage>();
+        request.extensions.insert(usage.inside(outer));
         Box::new(held) as Box<dyn OpenHold>
     });
     DecidedRequest { request, admission, hold }

@@ -27,7 +27,8 @@ use tokio::sync::Notify;
 /// ```
 ///
 /// If no limit of the layer uses a measure, reports of this measure are ignored. So a handler can
-/// report all its measures without knowing the limits.
+/// report all its measures without knowing the limits. If several layers have holds for a request,
+/// a report reaches all of them.
 ///
 /// # Upgraded connections
 ///
@@ -47,7 +48,11 @@ use tokio::sync::Notify;
 /// # drop(talk);
 /// ```
 #[derive(Debug, Default)]
-pub struct Usage(Option<Arc<Totals>>);
+pub struct Usage {
+    totals: Option<Arc<Totals>>,
+    /// The usage for the hold of an outer layer.
+    outer: Option<Box<Self>>,
+}
 
 /// The totals of a request. The hold of the request has them too.
 #[derive(Debug)]
@@ -74,7 +79,13 @@ impl Usage {
             measures: Arc::clone(measures),
             totals: measures.iter().map(|_| AtomicU64::new(UNREPORTED)).collect(),
         });
-        (Self(Some(Arc::clone(&totals))), totals)
+        (Self { totals: Some(Arc::clone(&totals)), outer: None }, totals)
+    }
+
+    /// Returns a usage that also reports to the hold of an outer layer.
+    pub(super) fn inside(mut self, outer: Option<Self>) -> Self {
+        self.outer = outer.map(Box::new);
+        self
     }
 
     /// Returns the usage of a request from its extensions. If the request has no hold, returns a
@@ -86,6 +97,9 @@ impl Usage {
 
     /// Adds an amount to the usage. A report of 0 also counts as a report.
     pub fn add(&self, measure: &str, amount: u64) {
+        if let Some(outer) = &self.outer {
+            outer.add(measure, amount);
+        }
         let Some(total) = self.total_of(measure) else { return };
         let add = |total: u64| {
             let total = if total == UNREPORTED { 0 } else { total };
@@ -98,6 +112,9 @@ impl Usage {
     /// Sets the total usage, and replaces all previous reports. Use this method if the exact usage
     /// becomes known at the end, after the handler has reported its own count.
     pub fn set(&self, measure: &str, total: u64) {
+        if let Some(outer) = &self.outer {
+            outer.set(measure, total);
+        }
         if let Some(known) = self.total_of(measure) {
             known.store(total.min(MAX_EXACT), Ordering::Relaxed);
         }
@@ -106,11 +123,14 @@ impl Usage {
     /// Returns the reported total, or `None` if nothing was reported.
     #[must_use]
     pub fn total(&self, measure: &str) -> Option<u64> {
-        reported(self.total_of(measure)?)
+        match self.total_of(measure) {
+            Some(total) => reported(total),
+            None => self.outer.as_ref()?.total(measure),
+        }
     }
 
     fn total_of(&self, measure: &str) -> Option<&AtomicU64> {
-        let totals = self.0.as_ref()?;
+        let totals = self.totals.as_ref()?;
         let index = totals.measures.iter().position(|known| **known == *measure)?;
         totals.totals.get(index)
     }
@@ -118,16 +138,16 @@ impl Usage {
 
 impl Clone for Usage {
     fn clone(&self) -> Self {
-        if let Some(totals) = &self.0 {
+        if let Some(totals) = &self.totals {
             totals.users.fetch_add(1, Ordering::Relaxed);
         }
-        Self(self.0.clone())
+        Self { totals: self.totals.clone(), outer: self.outer.clone() }
     }
 }
 
 impl Drop for Usage {
     fn drop(&mut self) {
-        if let Some(totals) = &self.0
+        if let Some(totals) = &self.totals
             && totals.users.fetch_sub(1, Ordering::AcqRel) == 1
         {
             totals.unused.notify_one();

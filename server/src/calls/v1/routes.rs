@@ -11,7 +11,7 @@ use metrics::Counter;
 use super::answer::{decided, failed, not_done};
 use super::read::{NotRead, read};
 use crate::calls::{CallStats, Calls, Outcome, Verb};
-use crate::net::access::{Access, CHALLENGE, Guard};
+use crate::net::access::{Access, CHALLENGE, Guard, is_address};
 use crate::net::http::Payload;
 use crate::observe::unreadable::unreadable_over_http;
 
@@ -74,6 +74,14 @@ pub fn routes(calls: Arc<Calls>, access: Access) -> Router {
 /// and the server does not read the body.
 async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     match guard.access() {
+        // A browser sends `Origin` with each request of a script that is not a GET.
+        Access::Open
+            if request.headers().contains_key(header::ORIGIN) && !is_address(request.headers()) =>
+        {
+            let message = "without a password, a web page can only send calls under `localhost` and IP addresses, \
+                           because another name may belong to another site";
+            not_done(StatusCode::FORBIDDEN, "forbidden", message)
+        }
         Access::Open => next.run(request).await,
         Access::Login(_) if guard.admits(request.headers()) => next.run(request).await,
         Access::Login(_) => {

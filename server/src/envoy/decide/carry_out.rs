@@ -369,8 +369,8 @@ fn asked(planned: &[Planned]) -> Vec<Asked<'_>> {
     for (index, descriptor, limited, policy) in asked_policies() {
         let charge = Charge::new(limited.charged(), &limited.subject);
         let charge = match (descriptor.hits, lists.number_of(policy.one_of.as_deref())) {
-            (0, 0) => charge.cost(1).check_only(),
-            // An alternative cannot be check-only. Without hits, each alternative admits.
+            (0, 0) if !limited.policy().is_fair_pool() => charge.cost(1).check_only(),
+            // An alternative and a pool cannot be check-only. Without hits, they admit.
             (hits, list) => charge.cost(hits).in_list(list),
         };
         // A call must not contain a check-only charge and another charge of the same state. The

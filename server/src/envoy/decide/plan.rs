@@ -41,6 +41,8 @@ pub(super) struct Limited {
     pub(super) rule: Rule,
     pub(super) stat_key: Arc<StatKey>,
     pub(super) subject: Vec<u8>,
+    /// Whether the limit, or its policy in the limit set, is a shadow.
+    pub(super) is_shadow: bool,
     /// The action of the list entry for the descriptor; `None` for a refund.
     pub(super) list: Option<ListAction>,
     /// If a list allows the descriptor, its policy beyond the limit.
@@ -198,15 +200,19 @@ fn limited(
     list: Option<ListAction>,
     behaviour: &Behaviour,
 ) -> Result<Target, RequestError> {
+    let is_shadow = found.limit.is_shadow || kind.is_shadow();
     // If the server or the limit is a shadow, the policy becomes a shadow, so that its denial does
     // not prevent the other charges of the call.
-    let in_force = |policy: &Policy| match behaviour.is_shadow || found.limit.is_shadow {
+    let in_force = |policy: &Policy| match behaviour.is_shadow || is_shadow {
         true if !policy.is_shadow() => policy.clone().shadow(),
         _ => policy.clone(),
     };
     let rule = match kind {
         Kind::Policy(limit) => {
-            Rule::Policy(PolicyLimit { policy: in_force(&limit.policy), ..limit.clone() })
+            let policy = in_force(&limit.policy);
+            // A shadow never refuses, so it cannot be an alternative.
+            let one_of = limit.one_of.clone().filter(|_| !policy.is_shadow());
+            Rule::Policy(PolicyLimit { policy, one_of, ..limit.clone() })
         }
         Kind::Counted(counted)
             if !found.limit.is_quota
@@ -227,6 +233,7 @@ fn limited(
         rule,
         stat_key: Arc::clone(&found.stat_key),
         subject,
+        is_shadow,
         list,
         beyond: None,
     };

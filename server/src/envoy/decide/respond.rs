@@ -38,7 +38,7 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
         (Target::Limited(limited), Some(Answer::Counted(count))) => {
             let is_over = is_over(planned.is_refund, limited, Answer::Counted(count));
             DescriptorStatus {
-                code: code(is_over && !limited.limit.is_shadow),
+                code: code(is_over && !limited.is_shadow),
                 limit_remaining: clamped(limit_of(limited).saturating_sub(count.after)),
                 current_limit: Some(current_limit(limited)),
                 duration_until_reset: (!is_denied).then(|| whole_seconds(count.reset)),
@@ -47,7 +47,7 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
         }
         (Target::Limited(limited), Some(Answer::Policy(verdict) | Answer::Used(verdict))) => {
             let is_over = answer.is_some_and(|answer| is_over(planned.is_refund, limited, answer));
-            let is_refused = is_over && !limited.limit.is_shadow;
+            let is_refused = is_over && !limited.is_shadow;
             DescriptorStatus {
                 code: code(is_refused),
                 limit_remaining: clamped(verdict.remaining()),
@@ -59,7 +59,7 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
         (Target::Limited(limited), Some(Answer::Slots(verdict))) => {
             let is_over = is_over(planned.is_refund, limited, Answer::Slots(verdict));
             DescriptorStatus {
-                code: code(is_over && !limited.limit.is_shadow),
+                code: code(is_over && !limited.is_shadow),
                 limit_remaining: clamped(verdict.remaining()),
                 current_limit: Some(current_limit(limited)),
                 // A slot can become free at any time, so there is no time to wait for.
@@ -263,7 +263,7 @@ pub(super) fn tallies(
         let (Target::Limited(limited), Some(answer), false) = (target, answer, is_refund) else {
             continue;
         };
-        let (limit, is_shadow) = (limit_of(&limited), limited.limit.is_shadow);
+        let (limit, is_shadow) = (limit_of(&limited), limited.is_shadow);
         let is_over = is_over(is_refund, &limited, *answer);
         let is_allowed = limited.is_allowed();
         let usage = match answer {

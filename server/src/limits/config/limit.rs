@@ -129,6 +129,16 @@ impl Kind {
         }
     }
 
+    /// Returns `true` if the policy of the limit is a shadow.
+    pub(crate) fn is_shadow(&self) -> bool {
+        match self {
+            Self::Unlimited => false,
+            Self::Counted(Counted { policy, .. })
+            | Self::Policy(PolicyLimit { policy, .. })
+            | Self::Slots(policy) => policy.is_shadow(),
+        }
+    }
+
     /// Returns the policy that the limit has as a text.
     pub(super) fn text(&self) -> Option<&Policy> {
         match self {
@@ -206,7 +216,10 @@ impl Limit {
             Kind::Counted(own) => &own.policy,
             Kind::Policy(PolicyLimit { policy: own, .. }) | Kind::Slots(own) => own,
         };
-        if own.is_concurrent() != policy.is_concurrent() {
+        if own.is_concurrent() != policy.is_concurrent()
+            || own.is_fair_pool() != policy.is_fair_pool()
+            || self.is_alternative() && !policy.can_be_alternative()
+        {
             return None;
         }
         let policy = renamed(policy, own.name())?;
@@ -226,6 +239,11 @@ impl Limit {
             let _ = kind.lease(self.is_quota);
         }
         Some(kind)
+    }
+
+    /// Returns `true` if the limit has `one_of`.
+    fn is_alternative(&self) -> bool {
+        matches!(self.kind, Kind::Policy(PolicyLimit { one_of: Some(_), .. }))
     }
 
     /// Returns the line about this limit in the answer to `GET /rlconfig`.

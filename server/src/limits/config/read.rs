@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use envoy_types::pb::google::protobuf::value::Kind as JsonKind;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value as JsonValue};
-use tidegate_core::{Policy, parse_duration};
+use tidegate_core::{Call, CallId, Charge, Operation, Policy, parse_duration};
 
 use super::error::{Position, Problem, Source};
 use super::keys::OWN_KEYS;
@@ -325,6 +325,13 @@ fn policy_limit(map: &Map, node: &Node, is_quota: bool) -> Result<Kind, Problem>
         Problem::new(at, format!("invalid policy: {error}"))
     };
     let mut policy: Policy = scalar.text.parse().map_err(invalid)?;
+    if !policy.is_named() && policy.is_fair_pool() {
+        let message = format!(
+            "invalid policy: a fair pool needs a name, as in `pool: {policy}`, because all pools with one name and \
+             one window are one pool"
+        );
+        return Err(Problem::new(node.at, message));
+    }
     if !policy.is_named() {
         policy = format!("{POLICY_NAME}: {}", scalar.text).parse().map_err(invalid)?;
     }
@@ -333,6 +340,9 @@ fn policy_limit(map: &Map, node: &Node, is_quota: bool) -> Result<Kind, Problem>
     }
     if policy.is_concurrent() {
         check_slots(map, node)?;
+        let id = CallId::new("id", policy.window());
+        let charge = Charge::new(&policy, "subject");
+        check_call(node, Call::new(Operation::Hold, &[charge]).with_id(id))?;
         return Ok(Kind::Slots(policy));
     }
     if let Some(at) = at_key(map, "hold_id") {
@@ -341,6 +351,11 @@ fn policy_limit(map: &Map, node: &Node, is_quota: bool) -> Result<Kind, Problem>
     }
     let mut limit = PolicyLimit::new(policy);
     limit.charges_afterwards = boolean(map, "charge_afterwards")?;
+    if limit.charges_afterwards && limit.policy.is_fair_pool() {
+        let message = "'charge_afterwards' cannot be combined with a fair pool: the shares follow from the hits that \
+                       requests ask for";
+        return Err(Problem::new(at_key(map, "charge_afterwards").unwrap_or(node.at), message));
+    }
     if boolean(map, "refunds")? {
         limit = limit.with_refunds().map_err(invalid)?;
     }
@@ -364,9 +379,18 @@ fn one_of(map: &Map, limit: &PolicyLimit) -> Result<Option<Box<str>>, Problem> {
             "'one_of' cannot be combined with 'charge_afterwards': hits that have happened are charged \
              to every limit"
         }
-        _ => return Ok(Some(name.into())),
+        policy => {
+            let charge = Charge::new(policy, "subject").in_list(1);
+            check_call(node, Call::acquire(&[charge]))?;
+            return Ok(Some(name.into()));
+        }
     };
     Err(Problem::new(node.at, problem))
+}
+
+/// Checks that a store can decide the calls for a limit, so that no request is an error.
+fn check_call(node: &Node, call: Call<'_>) -> Result<(), Problem> {
+    call.check().map_err(|error| Problem::new(node.at, format!("invalid policy: {error}")))
 }
 
 /// Checks the keys next to a policy of slots.

@@ -134,6 +134,9 @@ async fn a_hold_is_settled_at_what_was_used() {
     assert_eq!(call(client, &hold).await, "[1 0 [allowed 1000 400 0 3600000 600]]", "once");
     let large = ["TG.HOLD", "alice", policy, "COST", "601", "ID", "job 8", "EX", "60"];
     assert_eq!(call(client, &large).await, "[0 -1 [too-large 1000 400 -1 3600000 0]]");
+    let in_turn = [&large[..], &["PLACE", "0"]].concat();
+    let refused = call(client, &in_turn).await;
+    assert!(refused.starts_with("[0 -1 [too-large 1000 400 -1 3600000 0"), "{refused}");
     let up_to = ["TG.HOLD", "alice", policy, "COST", "900", "MIN", "1", "ID", "job 9", "EX", "60"];
     assert_eq!(call(client, &up_to).await, "[1 0 [allowed 1000 0 0 3600000 400]]");
 

@@ -182,3 +182,23 @@ async fn a_store_that_does_not_decide_is_a_503_or_what_the_settings_say() {
     let answer = with(OnStoreError::Allow).await.post("acquire", "{}").await;
     assert_eq!(answer.status, 400);
 }
+
+/// The name of a foreign site can be resolved to the address of this server (DNS rebinding). A
+/// browser sends `Origin` with the calls of a script.
+#[tokio::test]
+async fn without_a_password_a_page_of_another_name_cannot_send_calls() {
+    let open = guarded(Access::Open).await;
+    let locked = guarded(login("default", "s3cret")).await;
+    for (server, host, fields, status) in [
+        (&open, "evil.example", "Origin: http://evil.example\r\n", 403),
+        (&open, "127.0.0.1:8080", "Origin: http://127.0.0.1:8080\r\n", 200),
+        (&open, "gate.internal", "", 200),
+        (&locked, "gate.internal", "Origin: http://a\r\nAuthorization: Bearer s3cret\r\n", 200),
+    ] {
+        let mut client = server.client().await;
+        let length = BODY.len();
+        let head = format!("POST /v1/peek HTTP/1.1\r\nHost: {host}\r\n{JSON}{fields}");
+        client.send(format!("{head}Content-Length: {length}\r\n\r\n{BODY}")).await;
+        assert_eq!(client.answer().await.unwrap().status, status, "{host} {fields}");
+    }
+}
