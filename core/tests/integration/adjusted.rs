@@ -11,9 +11,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::layers::AdjustedStore;
 use tidegate_core::{
-    Call, CallId, Charge, Clock, CurrentLimits, Decision, DenyCache, Error, ErrorKind, Lease,
-    LimitSet, Limiter, Lists, ManualClock, Operation, Outcome, OverrideFor, Policy, PolicyLists,
-    Store, StoreExt, Timestamp, Verdict, Warnings,
+    Answer, Call, CallId, Charge, Clock, CurrentLimits, Decision, DenyCache, Error, ErrorKind,
+    Lease, LimitSet, Limiter, Lists, ManualClock, Operation, Outcome, OverrideFor, Policy,
+    PolicyLists, Store, StoreExt, Timestamp, Verdict, Warnings,
 };
 use tidegate_memory::MemoryStore;
 
@@ -466,9 +466,8 @@ fn the_time_is_the_same_for_all_calls_of_a_batch() {
 /// After a change of the shards, the store does not find the record of the hold at first.
 #[test]
 fn a_hold_is_settled_after_a_change_of_its_shards() {
-    let base = policy("p: fixed-window 100/1h");
     let (_, limits, store) = adjusted("");
-    let limiter = Limiter::new(store, [base.clone()]).unwrap();
+    let limiter = Limiter::new(store, [policy("p: fixed-window 100/1h")]).unwrap();
     let hold = futures_executor(limiter.subject("alice").cost(8).hold("id", HOUR)).unwrap();
     limits.replace(set("p: fixed-window 100/1h shards 2 by-subject"));
     let ticket = hold.into_ticket().unwrap();
@@ -485,4 +484,32 @@ fn a_limit_that_cannot_be_an_alternative_has_no_effect_on_alternatives() {
         let list = [Charge::new(&own, "a").in_list(1), Charge::new(&pool, "b").in_list(1)];
         assert_eq!(now(&store, Call::acquire(&list)).verdicts()[0].limit(), 1, "{options}");
     }
+}
+
+/// A store whose maximum hold is raised after the limiter has checked it.
+#[derive(Debug)]
+struct Raised(MemoryStore<ManualClock>);
+
+impl Store for Raised {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.0.decide(call)
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.0.now()
+    }
+
+    fn adjusted_policy<'a>(&'a self, _: Charge<'a>) -> Answer<'a, Option<Policy>> {
+        Answer::ready(Some(policy("p: fixed-window 1000/1h max-hold 1/10")))
+    }
+}
+
+#[test]
+fn a_hold_whose_maximum_is_raised_after_the_check_is_charged() {
+    let limiter = Limiter::new(Raised(memory().1), [policy("p: fixed-window 1000/1h")]).unwrap();
+    let request = limiter.subject("alice").cost(300);
+    let hold = futures_executor(request.hold("id", HOUR)).unwrap();
+    let ticket = hold.into_ticket().unwrap();
+    let settlement = futures_executor(limiter.settle(&ticket, [("p", 100)])).unwrap();
+    assert_eq!(settlement.given_back("p"), 200);
 }
