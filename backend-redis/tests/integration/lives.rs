@@ -24,7 +24,7 @@ use tidegate_redis::{
 use tidegate_test_servers::{Client, Redis, Reply};
 use tidegate_testkit::ModelStore;
 
-use crate::common::{builder_with, client, fresh_prefix, policy};
+use crate::common::{builder_with, calls_in, client, fresh_prefix, policy};
 
 const START: u64 = 1_790_000_000_000_123;
 
@@ -554,11 +554,7 @@ async fn most_acquires_are_one_read_and_one_write() {
             assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_allowed()));
         }
         let stats = redis.command(&["INFO", "commandstats"]).await.unwrap().text();
-        let count = |name: &str| -> u64 {
-            let begin = format!("cmdstat_{name}:calls=");
-            let line = stats.lines().find_map(|line| line.strip_prefix(&*begin));
-            line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
-        };
+        let count = |name: &str| calls_in(&stats, name);
         let total = |names: &[&str]| names.iter().map(|name| count(name)).sum::<u64>();
         let reads = total(&["get", "mget", "lindex", "getrange", "exists"]);
         let writes = total(&["set", "psetex", "setrange", "lset", "rpush", "ltrim", "unlink"]);

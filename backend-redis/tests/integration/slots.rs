@@ -16,7 +16,7 @@ use tidegate_redis::{
 use tidegate_test_servers::{Client, Redis, Reply};
 use tidegate_testkit::ModelStore;
 
-use crate::common::{builder_with, client, fresh_prefix, policy, server};
+use crate::common::{builder_with, calls_in, client, fresh_prefix, policy, server};
 
 const START: u64 = 1_790_000_000_000_123;
 const HOUR: Duration = Duration::from_secs(3600);
@@ -168,11 +168,7 @@ async fn a_usual_call_on_slots_reads_only_what_it_needs() {
             assert!(Slots::decide_on(&store, &policy, operation, &id).await.unwrap().is_allowed());
         }
         let stats = redis.command(&["INFO", "commandstats"]).await.unwrap().text();
-        let calls = |name: &str| -> u64 {
-            let begin = format!("cmdstat_{name}:calls=");
-            let line = stats.lines().find_map(|line| line.strip_prefix(&*begin));
-            line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
-        };
+        let calls = |name: &str| calls_in(&stats, name);
         assert_eq!(reads.map(|(name, _)| (name, calls(name))), reads, "{operation:?}");
         assert_eq!(calls("zrangebyscore"), 0, "{operation:?}");
     }

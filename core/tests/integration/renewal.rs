@@ -279,17 +279,14 @@ fn a_hold_without_slots_is_not_renewed() {
     });
 }
 
+fn paused_runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
 /// The runtime of the first guard ends. The next guard starts the task on its own runtime.
 #[test]
 fn another_runtime_continues_the_renewals() {
-    let build = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .start_paused(true)
-            .build()
-            .unwrap()
-    };
-    let (first, second) = (build(), build());
+    let (first, second) = (paused_runtime(), paused_runtime());
     let (limiter, _) =
         limiter(&["slots: concurrent 1 lease 30s", "others: concurrent 9 lease 30s"]);
     first.block_on(async {
@@ -312,14 +309,7 @@ fn another_runtime_continues_the_renewals() {
 /// The runtime of the task ends while renewals are in flight. The next task sends them again.
 #[test]
 fn renewals_in_flight_are_sent_again_on_another_runtime() {
-    let build = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .start_paused(true)
-            .build()
-            .unwrap()
-    };
-    let (first, second) = (build(), build());
+    let (first, second) = (paused_runtime(), paused_runtime());
     let (limiter, store) = limiter(&["slots: concurrent 2 lease 30s"]);
     let hold = async |id: &str| {
         let ticket = limiter.by("slots", "a").hold(id, HOUR).await.unwrap().into_ticket().unwrap();

@@ -124,12 +124,13 @@ impl Calls {
     /// Returns the decision for the client. If the store received a peek instead of a hold, and a
     /// limit set has raised the maximum hold since the check, sends the hold.
     async fn decided(&self, request: &CallRequest, decision: Decision) -> Result<Decision, Error> {
+        let is_peek = request.is_too_large();
         let decided = request.decided(decision);
-        let charges = request.charges();
-        match request.call_instead_of_peek(&charges) {
-            Some(call) if decided.is_allowed() => self.store.decide(call).await,
-            _ => Ok(decided),
+        if !is_peek || !decided.is_allowed() {
+            return Ok(decided);
         }
+        let charges = request.charges();
+        self.store.decide(request.call_as_sent(&charges)).await
     }
 
     /// Returns the current time, or `None` if calls are not recorded.

@@ -187,13 +187,14 @@ impl CallRequest {
         }
     }
 
-    /// If the store receives a peek instead of a hold that is too large, returns the call of the
-    /// hold.
-    pub(super) fn call_instead_of_peek<'c>(
-        &'c self,
-        charges: &'c [Charge<'c>],
-    ) -> Option<Call<'c>> {
-        self.is_too_large.then(|| self.with_operation(self.operation, charges))
+    /// Returns `true` if the store receives a peek instead of a hold that is too large.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.is_too_large
+    }
+
+    /// Returns the call that the client has sent, also if it is too large.
+    pub(super) fn call_as_sent<'c>(&'c self, charges: &'c [Charge<'c>]) -> Call<'c> {
+        self.with_operation(self.operation, charges)
     }
 
     fn with_operation<'c>(&'c self, operation: Operation, charges: &'c [Charge<'c>]) -> Call<'c> {

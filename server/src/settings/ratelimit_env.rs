@@ -275,6 +275,12 @@ impl Environment<'_> {
         }
     }
 
+    fn replaced(&mut self, name: &str, other: &str) {
+        if self.get(name).is_some() {
+            self.warnings.push(format!("{name} is set, and has no effect with {other}"));
+        }
+    }
+
     /// Refuses variables that require a feature that this server does not have.
     fn refuse(&mut self, values: &Values) -> Result<(), Mistake> {
         if let Some(path) = self.get("GRPC_UDS") {
@@ -289,9 +295,7 @@ impl Environment<'_> {
             )
             .into()),
             Some(other) if other != "redis" => {
-                let name = values.name("store.url");
-                let warning = format!("BACKEND_TYPE is set, and has no effect with {name}");
-                self.warnings.push(warning);
+                self.replaced("BACKEND_TYPE", values.name("store.url"));
                 Ok(())
             }
             _ => Ok(()),
@@ -470,9 +474,7 @@ impl Environment<'_> {
         if matches!(values.origin(key), Origin::Flag(_) | Origin::Variable(_)) {
             let other = values.name(key);
             for name in names {
-                if self.get(name).is_some() {
-                    self.warnings.push(format!("{name} is set, and has no effect with {other}"));
-                }
+                self.replaced(name, other);
             }
         } else {
             values.set(key, redis.to_url()?, Origin::Variable(url_name));

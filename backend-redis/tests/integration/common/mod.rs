@@ -78,3 +78,10 @@ pub(crate) fn key_with_prefix(prefix: &str, policy: &Policy) -> String {
 pub(crate) async fn client() -> Client {
     server().await.client().await.unwrap()
 }
+
+/// Returns the number of calls of a command in the reply to `INFO commandstats`.
+pub(crate) fn calls_in(stats: &str, command: &str) -> u64 {
+    let begin = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&*begin));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}

@@ -182,3 +182,24 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for Usage {
         Ok(Self::from_extensions(&request.extensions))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_reports_reach_the_hold_of_an_outer_layer() {
+        let (outer, outer_totals) = Usage::new(&["a".into(), "b".into()].into());
+        let (inner, inner_totals) = Usage::new(&["b".into()].into());
+        let usage = inner.inside(Some(outer));
+        usage.set("a", 5);
+        usage.set("b", 7);
+        usage.clone().add("b", 1);
+        let outer = [outer_totals.get(0), outer_totals.get(1)];
+        assert_eq!((outer, inner_totals.get(0)), ([Some(5), Some(8)], Some(8)));
+        assert_eq!(
+            (usage.total("a"), usage.total("b"), usage.total("c")),
+            (Some(5), Some(8), None)
+        );
+    }
+}

@@ -120,23 +120,23 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn is_leased(&self) -> bool {
+    /// Returns the policy of the limit. Returns `None` if the limit is unlimited.
+    fn policy(&self) -> Option<&Policy> {
         match self {
-            Self::Unlimited => false,
-            Self::Counted(counted) => counted.policy.is_leased(),
-            Self::Policy(limit) => limit.policy.is_leased(),
-            Self::Slots(policy) => policy.is_leased(),
+            Self::Unlimited => None,
+            Self::Counted(Counted { policy, .. })
+            | Self::Policy(PolicyLimit { policy, .. })
+            | Self::Slots(policy) => Some(policy),
         }
+    }
+
+    pub(crate) fn is_leased(&self) -> bool {
+        self.policy().is_some_and(Policy::is_leased)
     }
 
     /// Returns `true` if the policy of the limit is a shadow.
     pub(crate) fn is_shadow(&self) -> bool {
-        match self {
-            Self::Unlimited => false,
-            Self::Counted(Counted { policy, .. })
-            | Self::Policy(PolicyLimit { policy, .. })
-            | Self::Slots(policy) => policy.is_shadow(),
-        }
+        self.policy().is_some_and(Policy::is_shadow)
     }
 
     /// Returns the policy that the limit has as a text.
@@ -211,11 +211,7 @@ impl Limit {
     /// Returns the kind of this limit with another policy, or `None` if the limit cannot have this
     /// policy. The policy keeps the name of the limit's own policy, so that the usage is kept.
     pub(crate) fn adjusted(&self, policy: &Policy) -> Option<Kind> {
-        let own = match &self.kind {
-            Kind::Unlimited => return None,
-            Kind::Counted(own) => &own.policy,
-            Kind::Policy(PolicyLimit { policy: own, .. }) | Kind::Slots(own) => own,
-        };
+        let own = self.kind.policy()?;
         if own.is_concurrent() != policy.is_concurrent()
             || own.is_fair_pool() != policy.is_fair_pool()
             || self.is_alternative() && !policy.can_be_alternative()
