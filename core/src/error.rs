@@ -214,6 +214,12 @@ impl Error {
         self
     }
 
+    /// Records in the error that the call has possibly charged its costs to another store.
+    pub(crate) fn possibly_charged(mut self) -> Self {
+        self.0.is_definitely_not_charged = false;
+        self
+    }
+
     /// Returns `true` if the call has certainly charged nothing, so that it can safely be retried.
     /// The result depends on the [kind](ErrorKind::is_definitely_not_charged) of the error. For
     /// some kinds, it also depends on whether the call was sent.

@@ -127,15 +127,18 @@ fn check_open_holds(
 ) -> Result<(), Error> {
     let now = now.as_micros();
     for (index, charge) in call.charges.iter().enumerate() {
-        if !charge.policy.stores_holds() || charge.is_check_only || charge.cost == 0 {
+        // A shadow never refuses a call, so its number of open holds is not bounded.
+        let policy = charge.policy;
+        if !policy.stores_holds() || policy.is_shadow() || charge.is_check_only || charge.cost == 0
+        {
             continue;
         }
         if records.get(index).is_some_and(|record| record.is_any_hold_over(now)) {
             update(index, records, |record| record.settle_lapsed(now));
         }
         let open = records.get(index).and_then(Record::holds).map_or(0, StateHolds::open_count);
-        if open >= charge.policy.max_open_holds() as usize {
-            return Err(too_many_holds(charge.policy, open));
+        if open >= policy.max_open_holds() as usize {
+            return Err(too_many_holds(policy, open));
         }
     }
     Ok(())

@@ -95,6 +95,16 @@ impl LimitSet {
         Ok(print::key(policy.name(), target))
     }
 
+    /// Returns the time at which the override of a line ends. Returns `None` for an override without
+    /// an end, and for a policy.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the line is not valid.
+    pub fn end_of(line: &str) -> Result<Option<Timestamp>, LimitSetError> {
+        Ok(Line::parse(line, str::parse)?.ends_at)
+    }
+
     /// Loads an override that the set has, but [not in
     /// memory](Self#a-set-that-is-partly-in-memory), also beyond the
     /// [maximum](Self::with_max_loaded). Does nothing if the set has the override in memory, or has

@@ -721,3 +721,26 @@ fn the_fallback_decides_a_call_with_an_id_each_time() {
         }
     });
 }
+
+/// The error of a call says whether the call has possibly charged the fallback store.
+#[test]
+fn an_error_after_a_charge_of_the_fallback_store_says_so() {
+    crate::run(async {
+        let policy = policy("p: fixed-window 30/1h");
+        let charge = [Charge::new(&policy, "s")];
+        for (operation, spare, is_uncharged) in [
+            (Operation::Charge, Mood::Up, false),
+            (Operation::Refund, Mood::Up, false),
+            (UNDO, Mood::Up, true),
+            (Operation::Acquire, Mood::Down(ErrorKind::Timeout), false),
+            (Operation::Acquire, Mood::Down(ErrorKind::Busy), true),
+        ] {
+            let bench = fall_back();
+            bench.main.set(Mood::Down(ErrorKind::CircuitOpen));
+            bench.spare.set(spare);
+            let error = bench.decide(operation, &charge).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::CircuitOpen, "{operation:?}");
+            assert_eq!(error.is_definitely_not_charged(), is_uncharged, "{operation:?}");
+        }
+    });
+}

@@ -351,6 +351,28 @@ fn a_guard_settles_once() {
     });
 }
 
+/// The caller of `settle` is cancelled before the call reaches the store. The guard then settles the
+/// hold at the costs that the caller gave.
+#[test]
+fn a_settlement_that_is_cancelled_keeps_its_costs() {
+    run(async {
+        let stub = Stub::new(&ManualClock::default());
+        let limiter = limiter(stub.clone(), &["p: fixed-window 90/1h", "q: fixed-window 90/1h"]);
+        for rule in [OnDrop::Settle, OnDrop::Cancel, OnDrop::Keep] {
+            let id = format!("{rule:?}");
+            let hold = limiter.subject(&id).cost(50).hold(&id, MINUTE).await.unwrap();
+            let mut guard = HoldGuard::new(&limiter, hold.into_ticket().unwrap(), rule).unwrap();
+            guard.spent("q", 7);
+            stub.set(Mood::Silent);
+            let settle = guard.settle([("p", 10)]);
+            assert!(tokio::time::timeout(MINUTE / 60, settle).await.is_err());
+            stub.set(Mood::Up);
+            limiter.guards_settled().await;
+            assert_eq!(remaining(&limiter, &id).await, [80, 40], "{id}");
+        }
+    });
+}
+
 #[test]
 fn a_program_can_wait_for_the_settlements_of_its_guards() {
     run(async {
@@ -642,6 +664,19 @@ fn a_recovery_does_not_count_on_lapses() {
             assert_eq!((verdict.reset_after(), verdict.remaining()), (reset_after, remaining));
             clock.advance(MINUTE);
         }
+    });
+}
+
+/// A shadow never refuses a call, even if its state has the maximum number of open holds.
+#[test]
+fn a_shadow_does_not_bound_the_number_of_open_holds() {
+    run(async {
+        let shadow = "p: fixed-window 100/60d refund-lapsed max-open-holds 1 shadow";
+        let limiter = limiter(model(), &[shadow, "q: gcra 9/1h burst 9"]);
+        for id in ["1", "2", "3"] {
+            assert!(limiter.subject("a").hold(id, MINUTE).await.unwrap().ticket().is_some());
+        }
+        assert_eq!(remaining(&limiter, "a").await, [97, 6]);
     });
 }
 

@@ -171,10 +171,10 @@ fn a_caller_that_is_cancelled_leaves_the_queue_and_frees_what_it_got() {
     });
 }
 
-/// The answer to a call is lost after the store has admitted it. The limiter returns the error, and
-/// a task cancels the hold.
+/// The answer to a call is lost after the store has admitted it. The limiter returns the error. If
+/// the caller sends the call again, it gets the hold, and no task cancels it.
 #[test]
-fn a_lost_answer_takes_no_slot() {
+fn a_call_whose_answer_was_lost_is_repeated_under_its_id() {
     run(async {
         let plan = vec![Fault::None, Fault::After(ErrorKind::Timeout)];
         let store = Arc::new(store().layer(Faults::new(plan)));
@@ -182,7 +182,10 @@ fn a_lost_answer_takes_no_slot() {
         wait(&limiter, "holder", SECOND).await.unwrap();
         let error = limiter.subject("a").hold_within("lost", MINUTE, MINUTE).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
+        let ticket = wait(&limiter, "lost", MINUTE).await.unwrap();
         sleep(SECOND).await;
+        assert_eq!(free(&limiter).await, 0);
+        limiter.settle(&ticket, []).await.unwrap();
         assert_eq!(free(&limiter).await, 1);
     });
 }

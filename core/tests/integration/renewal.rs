@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_core::{
-    Answer, Call, Decision, Error, ErrorKind, HoldGuard, Limiter, OnDrop, Operation, Policy, Store,
-    Ticket, Timestamp, TokioClock,
+    Answer, Call, CurrentLimits, Decision, Error, ErrorKind, HoldGuard, LimitSet, Limiter, OnDrop,
+    Operation, Policy, Store, StoreExt, Ticket, Timestamp, TokioClock,
 };
 use tidegate_memory::MemoryStore;
 use tokio::time::{Instant, sleep, timeout};
@@ -328,5 +328,31 @@ fn renewals_in_flight_are_sent_again_on_another_runtime() {
         sleep(HOUR).await;
         assert!(!is_lost(&guard).await && !is_lost(&other).await);
         std::mem::forget((guard, other));
+    });
+}
+
+/// A limit set shortens the lease while a holder works. The store prolongs the slots by the new
+/// lease, so the guard must renew them more often, and its deadline must not be later.
+#[test]
+fn a_guard_follows_a_lease_that_a_limit_set_changes() {
+    run(async {
+        for lease in ["6s", "10m"] {
+            let limits = CurrentLimits::new(LimitSet::new());
+            let store = MemoryStore::builder().clock(TokioClock::new()).build();
+            let policy = "slots: concurrent 1 lease 60s".parse().unwrap();
+            let limiter = Limiter::new(store.adjusted(limits.clone()), [policy]).unwrap();
+            let hold = limiter.subject("a").hold("id", HOUR).await.unwrap();
+            let guard = HoldGuard::new(&limiter, hold.into_ticket().unwrap(), OnDrop::Settle);
+            let guard = guard.unwrap();
+            sleep(5 * SECOND).await;
+            limits.replace(format!("slots: concurrent 1 lease {lease}").parse().unwrap());
+            for second in 0..200 {
+                sleep(SECOND).await;
+                let other = limiter.subject("a").hold("other", HOUR).await.unwrap();
+                assert!(other.ticket().is_none(), "{second}");
+                assert!(Instant::now() < guard.deadline().unwrap(), "{second}");
+                assert!(timeout(Duration::ZERO, guard.lost()).await.is_err(), "{second}");
+            }
+        }
     });
 }

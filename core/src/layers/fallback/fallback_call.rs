@@ -201,8 +201,14 @@ impl<'a> FallbackCall<'a> {
             Err(error) => error,
         };
         let decision = match fallback {
-            Some(Err(second)) => return Err(self.error_of_both(error, second)),
-            _ if !self.is_decided() => return self.inner,
+            Some(Err(second)) => {
+                let is_uncharged = second.is_definitely_not_charged();
+                let error = self.error_of_both(error, second);
+                return Err(if is_uncharged { error } else { error.possibly_charged() });
+            }
+            // The fallback store has executed the call.
+            Some(Ok(_)) if !self.is_decided() => return Err(error.clone().possibly_charged()),
+            None if !self.is_decided() => return self.inner,
             Some(Ok(decision)) => self.merge(&decision, error.kind())?,
             None => self.merge(&Decision::new([]), error.kind())?,
         };

@@ -81,10 +81,23 @@ struct OpenHold<S> {
     ticket: Ticket,
     spent: Vec<Option<u64>>,
     /// The slots of the hold, which are renewed until this value is dropped.
-    slots: Option<Arc<Slots>>,
+    slots: Option<Renewed<S>>,
     /// [`Limiter::guards_settled`] waits until this value is dropped, which is after the hold was
     /// settled.
     _counted: CountedGuard,
+}
+
+/// Slots that a task renews until this value is dropped.
+#[derive(Debug)]
+struct Renewed<S> {
+    slots: Arc<Slots>,
+    limiter: Limiter<S>,
+}
+
+impl<S> Drop for Renewed<S> {
+    fn drop(&mut self) {
+        self.limiter.shared.renewals.remove(&self.slots);
+    }
 }
 
 impl<S: Store + 'static> HoldGuard<S> {
@@ -100,10 +113,10 @@ impl<S: Store + 'static> HoldGuard<S> {
         };
         let spent = vec![None; ticket.charges.len()];
         let _counted = limiter.counted_guard();
-        let slots = Slots::new(&ticket);
-        if let Some(slots) = &slots {
+        let slots = Slots::new(&ticket).map(|slots| {
             slots.start(limiter, &runtime);
-        }
+            Renewed { slots, limiter: limiter.clone() }
+        });
         let open = OpenHold { limiter: limiter.clone(), ticket, spent, slots, _counted };
         Ok(Self { open: Some(open), on_drop, runtime })
     }
@@ -137,7 +150,7 @@ impl<S: Store + 'static> HoldGuard<S> {
     /// first renewal is answered.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.open.as_ref()?.slots.as_ref().map(|slots| slots.deadline())
+        self.open.as_ref()?.slots.as_ref().map(|renewed| renewed.slots.deadline())
     }
 
     /// Waits until the slots of the hold are lost. This is the case when the store answers that it
@@ -168,7 +181,7 @@ impl<S: Store + 'static> HoldGuard<S> {
     /// ```
     pub async fn lost(&self) {
         match self.open.as_ref().and_then(|open| open.slots.as_ref()) {
-            Some(slots) => slots.lost().await,
+            Some(renewed) => renewed.slots.lost().await,
             None => std::future::pending().await,
         }
     }
@@ -185,7 +198,8 @@ impl<S: Store + 'static> HoldGuard<S> {
     }
 
     /// Settles the hold at the actual costs: see [`Limiter::settle`]. The [reported](Self::spent)
-    /// costs are ignored.
+    /// costs are ignored. If the future is dropped before its end, a task settles the hold at the
+    /// same costs.
     ///
     /// # Errors
     ///
@@ -195,12 +209,17 @@ impl<S: Store + 'static> HoldGuard<S> {
         mut self,
         costs: impl IntoIterator<Item = (&'n str, u64)>,
     ) -> Result<Settlement, Error> {
-        // `open` is cleared only after the call. So if the caller is cancelled during the call,
-        // `drop` settles the hold.
-        let answer = match &self.open {
-            Some(open) => open.limiter.settle(&open.ticket, costs).await,
-            None => Err(Error::new(ErrorKind::UnknownHold, "the guard has settled its hold")),
+        let Some(open) = &mut self.open else {
+            return Err(Error::new(ErrorKind::UnknownHold, "the guard has settled its hold"));
         };
+        // `open` is cleared only after the call. So if the caller is cancelled during the call,
+        // `drop` settles the hold at these costs.
+        let costs: Vec<(&str, u64)> = costs.into_iter().collect();
+        for ((name, _), spent) in open.ticket.held().zip(&mut open.spent) {
+            *spent = costs.iter().rev().find(|(policy, _)| *policy == name).map(|(_, cost)| *cost);
+        }
+        self.on_drop = OnDrop::Settle;
+        let answer = open.limiter.settle(&open.ticket, costs).await;
         self.open = None;
         answer
     }

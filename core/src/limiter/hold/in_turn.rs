@@ -84,7 +84,13 @@ pub(super) async fn hold<S: Store + 'static>(
             wake_up.as_mut().enable();
         }
         let sent_at = Sent::now();
-        let decision = turn.send().await?;
+        let decision = match turn.send().await {
+            Ok(decision) => decision,
+            Err(error) => {
+                turn.keep_hold();
+                return Err(error);
+            }
+        };
         if decision.is_allowed() {
             turn.end();
             let waited = if permit.is_some() { started.elapsed() } else { Duration::ZERO };
@@ -203,6 +209,14 @@ impl<S: Store + 'static> Turn<S> {
         .await;
         (self.call, self.parts) = (None, Some(parts));
         answer
+    }
+
+    /// Keeps the hold that the store has possibly made although its answer was lost. The caller can
+    /// send the call again under its id to get this hold, so a task must not cancel it.
+    fn keep_hold(&mut self) {
+        if let Some(parts) = &mut self.parts {
+            parts.is_unknown = false;
+        }
     }
 
     /// Ends the turn after the call was admitted.

@@ -31,7 +31,7 @@ use super::multi::MultiRequest;
 use super::operations::async_operations;
 use super::request::Request;
 use crate::call::{Call, CallId, Charge, Charges, Operation};
-use crate::decision::Decision;
+use crate::decision::{Decision, Receipt};
 use crate::error::{Error, ErrorKind};
 use crate::store::Store;
 
@@ -97,7 +97,9 @@ async_operations! {
     /// callers](Store::until_turn), all settlements do this, and the pauses are longer.
     ///
     /// If the future is dropped, a task gives up the place of the caller, and cancels the hold if
-    /// it was admitted. If a process dies, its places end after five seconds, or after the lease if
+    /// it was admitted. So do not use the id again after that. After an error, the store has
+    /// possibly made the hold: send the same hold again to get it, or its slots are free after the
+    /// lease. If a process dies, its places end after five seconds, or after the lease if
     /// it is shorter.
     ///
     /// ```
@@ -274,6 +276,28 @@ impl<S: Store> Limiter<S> {
             Err(error) if is_unknown(&error) && ticket.is_kept_nowhere() => Ok(()),
             answer => answer.map(drop),
         }
+    }
+
+    /// Charges costs in addition to a hold that cannot be settled any more. Each cost is given with
+    /// the name of its policy. The charge of a policy without a given cost changes nothing.
+    ///
+    /// While the store remembers `id`, it makes the charge once. The id must differ from the ids of
+    /// holds and of other calls.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::IdReused`] if the id belongs to another call. Returns
+    /// [`ErrorKind::InvalidCall`] if a cost is given for a policy that the hold does not have, or if
+    /// a cost is above 2^52. Also returns the errors of the store.
+    pub async fn charge_after<'n>(
+        &self,
+        ticket: &Ticket,
+        id: &(impl AsRef<[u8]> + ?Sized),
+        costs: impl IntoIterator<Item = (&'n str, u64)>,
+    ) -> Result<Receipt, Error> {
+        let charges = ticket.paid(ticket.charges_at(costs, |_| 0)?);
+        let call = Call::new(Operation::Charge, &charges).with_id(CallId::new(id, ticket.ttl));
+        self.store().decide(call).await.map(Receipt::new)
     }
 
     /// Sends an operation on a hold. If the store does not know the hold because it was admitted

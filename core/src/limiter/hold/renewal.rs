@@ -31,22 +31,29 @@ pub(crate) struct Renewals {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// The slots to renew, by the time of the next renewal. The number makes the keys unique.
-    next: BTreeMap<(Instant, u64), Weak<Slots>>,
+    /// The slots to renew.
+    next: BTreeMap<Key, Weak<Slots>>,
     last_number: u64,
     has_task: bool,
 }
+
+/// The time of a renewal, and a number that makes the key unique.
+type Key = (Instant, u64);
 
 /// The slots of a hold, as the guard and the task see them.
 #[derive(Debug)]
 pub(super) struct Slots {
     ticket: Ticket,
-    lease: Duration,
+    /// The key in the queue. It changes only while the queue is locked.
+    key: Mutex<Option<Key>>,
     status: watch::Sender<Status>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Status {
+    /// The lease by which the store prolonged the slots last. It changes if a limit set changes the
+    /// lease of the policy.
+    lease: Duration,
     /// The time until which the holder may work.
     deadline: Instant,
     is_lost: bool,
@@ -58,13 +65,23 @@ impl Renewals {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, at: Instant, slots: Weak<Slots>) {
+    fn add(&self, at: Instant, slots: &Arc<Slots>) {
         let mut queue = self.lock();
         queue.last_number += 1;
         let key = (at, queue.last_number);
-        queue.next.insert(key, slots);
+        slots.replace_key(Some(key));
+        queue.next.insert(key, Arc::downgrade(slots));
         drop(queue);
         self.added.notify_one();
+    }
+
+    /// Removes the slots of a guard that is dropped. A renewal that is in flight adds them once
+    /// more, and then finds that the guard was dropped.
+    pub(super) fn remove(&self, slots: &Slots) {
+        let mut queue = self.lock();
+        if let Some(key) = slots.replace_key(None) {
+            queue.next.remove(&key);
+        }
     }
 
     /// Returns the time of the next renewal. Returns `None` if there is no renewal; the task then
@@ -86,7 +103,7 @@ impl Renewals {
         {
             let at = first.key().0;
             match first.get().upgrade() {
-                Some(slots) if at > now + slots.lease / 30 => break,
+                Some(slots) if at > now + slots.lease() / 30 => break,
                 Some(slots) => due.push(slots),
                 None => {} // The guard was dropped.
             }
@@ -111,8 +128,8 @@ impl Slots {
         // first renewal.
         let deadline =
             ticket.sent_at.at.map_or_else(Instant::now, |sent_at| deadline(sent_at, lease));
-        let status = watch::Sender::new(Status { deadline, is_lost: false });
-        Some(Arc::new(Self { ticket: ticket.clone(), lease, status }))
+        let status = watch::Sender::new(Status { lease, deadline, is_lost: false });
+        Some(Arc::new(Self { ticket: ticket.clone(), key: Mutex::default(), status }))
     }
 
     /// Starts the renewal of the slots. The task ends when all guards of the limiter are dropped.
@@ -123,12 +140,20 @@ impl Slots {
     ) {
         let renewals = &limiter.shared.renewals;
         let next =
-            self.ticket.sent_at.at.map_or_else(Instant::now, |sent_at| sent_at + self.lease / 3);
-        renewals.add(next, Arc::downgrade(self));
+            self.ticket.sent_at.at.map_or_else(Instant::now, |sent_at| sent_at + self.lease() / 3);
+        renewals.add(next, self);
         if !std::mem::replace(&mut renewals.lock().has_task, true) {
             let task = Task { limiter: limiter.clone(), is_running: true };
             runtime.spawn(task.run());
         }
+    }
+
+    fn replace_key(&self, key: Option<Key>) -> Option<Key> {
+        std::mem::replace(&mut self.key.lock().unwrap_or_else(PoisonError::into_inner), key)
+    }
+
+    fn lease(&self) -> Duration {
+        self.status.borrow().lease
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -139,8 +164,8 @@ impl Slots {
     pub(super) async fn lost(&self) {
         let mut status = self.status.subscribe();
         loop {
-            let Status { deadline, is_lost } = *status.borrow_and_update();
-            let end = deadline + self.lease;
+            let Status { lease, deadline, is_lost } = *status.borrow_and_update();
+            let end = deadline + lease;
             if is_lost || Instant::now() >= end {
                 return;
             }
@@ -151,20 +176,25 @@ impl Slots {
 
     /// Records the answer to a renewal that was sent at `sent_at`. Returns the time of the next
     /// renewal, or `None` if the slots are lost.
-    fn learn(&self, sent_at: Instant, answer: Result<(), ErrorKind>) -> Option<Instant> {
+    fn learn(&self, sent_at: Instant, answer: Result<Decision, Error>) -> Option<Instant> {
         use ErrorKind::{AlreadySettled, HoldLapsed, IdReused, UnknownHold};
-        match answer {
-            Ok(()) => {
-                let deadline = deadline(sent_at, self.lease);
-                self.status.send_modify(|status| status.deadline = deadline);
-                Some(sent_at + self.lease / 3)
+        match answer.as_ref().map_err(Error::kind) {
+            Ok(decision) => {
+                let charges = self.ticket.charges_under(decision);
+                let lease = Call::new(Operation::Extend, &charges).life_of_hold(self.ticket.ttl);
+                self.status.send_modify(|status| {
+                    // A renewal never shortens the hold in the store.
+                    status.deadline = status.deadline.max(deadline(sent_at, lease));
+                    status.lease = lease;
+                });
+                Some(sent_at + lease / 3)
             }
             Err(AlreadySettled | HoldLapsed | IdReused | UnknownHold) => {
                 self.status.send_modify(|status| status.is_lost = true);
                 None
             }
             // The store did not answer. The slots are possibly still held, so the task tries again.
-            Err(_) => Some(Instant::now() + (self.lease / 12).max(Duration::from_millis(1))),
+            Err(_) => Some(Instant::now() + (self.lease() / 12).max(Duration::from_millis(1))),
         }
     }
 }
@@ -202,9 +232,8 @@ impl<S: Store> Task<S> {
         for slots in std::mem::take(&mut in_flight.slots) {
             let no_answer = || Err(Error::new(ErrorKind::Timeout, "the renewal was not answered"));
             let answer = answers.next().unwrap_or_else(no_answer);
-            let answer = answer.map(drop).map_err(|error| error.kind());
             if let Some(next) = slots.learn(sent_at, answer) {
-                self.limiter.shared.renewals.add(next, Arc::downgrade(&slots));
+                self.limiter.shared.renewals.add(next, &slots);
             }
         }
     }
@@ -219,7 +248,7 @@ impl<S: Store> Task<S> {
                 Call::new(Operation::Extend, charges).with_id(slots.ticket.call_id())
             })
             .collect();
-        let shortest = due.iter().map(|slots| slots.lease).min().unwrap_or_default();
+        let shortest = due.iter().map(|slots| slots.lease()).min().unwrap_or_default();
         timeout(shortest / 3, self.limiter.store().decide_many(&calls)).await.unwrap_or_default()
     }
 }
@@ -234,7 +263,7 @@ struct InFlight<'r> {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         for slots in &self.slots {
-            self.renewals.add(Instant::now(), Arc::downgrade(slots));
+            self.renewals.add(Instant::now(), slots);
         }
     }
 }
@@ -245,5 +274,35 @@ impl<S: Store> Drop for Task<S> {
         if self.is_running {
             self.limiter.shared.renewals.lock().has_task = false;
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
+mod tests {
+    use super::*;
+    use crate::call::{CallId, Charges};
+    use crate::{Outcome, Policy, Verdict};
+
+    /// Guards against a defect: the queue kept the slots of a dropped guard for a third of the
+    /// lease, so short holds with a long lease filled the memory.
+    #[test]
+    fn the_queue_forgets_the_slots_of_a_dropped_guard() {
+        let policy: Policy = "slots: concurrent 9 lease 1h".parse().unwrap();
+        let charges = [Charge::new(&policy, "a")];
+        let decision = Decision::one(Verdict::new(Outcome::Allowed, 9));
+        let id = CallId::new("id", Duration::from_secs(3_600));
+        let ticket = Ticket::from_decision(&decision, Charges::from(&charges[..]), id).unwrap();
+        let [kept, dropped] = [(); 2].map(|()| Slots::new(&ticket).unwrap());
+        let (renewals, now) = (Renewals::default(), Instant::now());
+        renewals.add(now, &dropped);
+        renewals.add(now, &kept);
+        renewals.add(now, &dropped); // after a renewal, which has removed the first entry
+        renewals.lock().next.pop_first();
+        renewals.remove(&dropped);
+        assert_eq!(renewals.take_due(now).len(), 1);
+        assert_eq!(renewals.lock().next.len(), 0);
+        renewals.remove(&dropped);
+        renewals.remove(&kept);
     }
 }

@@ -216,6 +216,16 @@ impl Ticket {
         self.charges.iter().map(|held| held.charge.as_charge().cost(0)).collect()
     }
 
+    /// Returns the charges of the hold under the policies by which the store decided last.
+    #[cfg(feature = "tokio")]
+    pub(super) fn charges_under<'t>(&'t self, decision: &'t Decision) -> Vec<Charge<'t>> {
+        let charges = self.charges.iter().enumerate().map(|(index, held)| {
+            let charge = held.charge.as_charge().cost(held.held);
+            Charge { policy: decision.adjusted_policy(index).unwrap_or(charge.policy), ..charge }
+        });
+        charges.collect()
+    }
+
     /// Returns `true` if no store keeps the hold: it was admitted without the store, and not by a
     /// fallback store.
     pub(super) fn is_kept_nowhere(&self) -> bool {

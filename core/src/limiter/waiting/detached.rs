@@ -43,11 +43,19 @@ impl<S: Store + 'static> DetachedRequest<S> {
         &self.limiter
     }
 
-    pub(super) fn can_reserve(&self) -> bool {
-        // The first alternative of a list would reserve a place although another one admits now.
-        let can_reserve =
-            |charge: &ChargeBuf<'_>| charge.list == 0 && charge.policy().rule().can_reserve();
-        self.charges.iter().all(can_reserve)
+    /// Returns `true` if the policies by which the store decides can reserve a place. A limit set
+    /// can replace a bucket by a window.
+    pub(super) async fn can_reserve(&self) -> bool {
+        for charge in &self.charges {
+            let adjusted = self.limiter.store().adjusted_policy(charge.as_charge()).await;
+            let policy = adjusted.as_ref().unwrap_or(charge.policy());
+            // The first alternative of a list would reserve a place although another one admits
+            // now.
+            if charge.list > 0 || !policy.rule().can_reserve() {
+                return false;
+            }
+        }
+        true
     }
 
     /// Sends the request to the store. The future returns the request together with the answer.

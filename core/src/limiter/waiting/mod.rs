@@ -150,7 +150,7 @@ async fn acquire_within<S: Store + 'static>(
 ) -> Result<Decision, Error> {
     let limiter = request.limiter();
     let (waiters, limits) = (limiter.shared.waiters.clone(), limiter.wait_limits);
-    if max_wait.is_zero() || !request.can_reserve() {
+    if max_wait.is_zero() || !request.can_reserve().await {
         return retry::acquire(request, max_wait, &waiters, limits).await;
     }
     match waiters.acquire_permit(limits.max_waiters) {

@@ -1,7 +1,7 @@
 //! Tests of callers that wait for a window by repeated calls.
 
 use proptest::prelude::*;
-use tidegate_core::{Limiter, Operation};
+use tidegate_core::{CurrentLimits, LimitSet, Limiter, Operation, StoreExt};
 use tokio::time::{Instant, sleep};
 
 use super::common::{limiter, micros, ms, recording, settle};
@@ -156,5 +156,28 @@ fn a_caller_that_wakes_after_the_deadline_makes_no_call() {
         let wait = ms(1_000) + std::time::Duration::from_micros(300);
         assert!(limiter.subject("s").acquire_within(wait).await.unwrap().is_denied());
         assert_eq!(store.as_layer().calls().len(), 2);
+    });
+}
+
+/// A limit set replaces a bucket by a window while the program runs. A window cannot reserve places,
+/// so callers wait by repeated calls.
+#[test]
+fn a_bucket_that_a_limit_set_replaces_by_a_window_is_waited_for_as_a_window() {
+    crate::run(async {
+        let limits = CurrentLimits::new(LimitSet::new());
+        let store = recording().adjusted(limits.clone());
+        let limiter = Limiter::new(store, ["p: gcra 5/1s burst 1".parse().unwrap()]).unwrap();
+        limiter.until_ready("a").await.unwrap();
+        for (text, wait) in
+            [("p: fixed-window 1/1m", ms(60_000)), ("p: gcra 1/1s burst 1", ms(1_000))]
+        {
+            limits.replace(text.parse().unwrap());
+            let _ = limiter.subject(text).reset().await.unwrap();
+            limiter.until_ready(text).await.unwrap();
+            let started = Instant::now();
+            let decision = limiter.subject(text).acquire_within(ms(70_000)).await.unwrap();
+            assert!(decision.is_allowed(), "{text}");
+            assert!(started.elapsed() <= wait && started.elapsed() >= wait / 100, "{text}");
+        }
     });
 }
