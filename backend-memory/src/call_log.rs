@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sha1_smol::Sha1;
@@ -21,6 +22,9 @@ const CALLS_PER_SHARD: usize = 4096;
 /// The maximum number of expired calls that are removed when a call is added, which bounds the work
 /// of one call. With any maximum above 1, calls are removed faster than they are added.
 const MAX_FORGOTTEN: usize = 4;
+
+/// The maximum number of expired calls that are removed when the store is swept.
+const MAX_SWEPT: usize = 64;
 
 /// An upper bound on the number of bytes that a remembered call uses, without the heap bytes of its
 /// decision. The bound assumes the worst case: the hash map has its lowest load (7 of 16 entries,
@@ -38,6 +42,8 @@ pub(crate) struct CallLog {
     prefix: [u8; 16],
     max_per_shard: usize,
     max_ids: usize,
+    /// The shard from which expired calls are removed next.
+    next: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -56,6 +62,7 @@ impl CallLog {
             prefix: prefix.to_le_bytes(),
             max_per_shard: max_ids / count,
             max_ids,
+            next: AtomicUsize::new(0),
         }
     }
 
@@ -81,6 +88,15 @@ impl CallLog {
     pub(crate) fn forget_expired(&self, now: u64, heap: &HeapBudget) {
         for shard in &self.shards {
             lock(shard).forget_expired(now, usize::MAX, heap);
+        }
+    }
+
+    /// Removes some expired calls of one shard, so that they are also removed if no call with an id
+    /// arrives.
+    pub(crate) fn sweep_step(&self, now: u64, heap: &HeapBudget) {
+        let next = self.next.fetch_add(1, Ordering::Relaxed) % self.shards.len().max(1);
+        if let Some(Ok(mut shard)) = self.shards.get(next).map(Mutex::try_lock) {
+            shard.forget_expired(now, MAX_SWEPT, heap);
         }
     }
 

@@ -633,6 +633,30 @@ fn ids_need_no_more_bytes_than_documented_and_expire_as_new_ids_arrive() {
     assert!(store.remembered_ids() <= 11_000, "{}", store.remembered_ids());
 }
 
+/// Guards against a defect: expired ids were removed only when a call with a new id arrived. They
+/// used the heap budget, so a new log was refused, or evicted another log.
+#[test]
+fn expired_ids_make_room_for_states_although_no_call_has_an_id() {
+    let (bucket, log) = (policy("token-bucket 1000000/1s"), policy("sliding-log 5/1h"));
+    let minute = Duration::from_secs(60);
+    for when_full in [WhenFull::EvictEarliestExpiry, WhenFull::Refuse] {
+        let (store, clock) = store_and_clock(|b| b.max_spill_bytes(20_000).when_full(when_full));
+        let fill = || (0..1_000).find_map(|id| with_id(&store, &bucket, id, minute).err());
+        assert_eq!(fill().unwrap().kind(), ErrorKind::OutOfMemory);
+        clock.advance(minute);
+        assert!(acquire(&store, &log, &[7; 100]).unwrap().is_allowed(), "{when_full:?}");
+    }
+    let (store, clock) = store_and_clock(|b| b.max_ids(50_000));
+    for id in 0..1_000 {
+        assert!(with_id(&store, &bucket, id, minute).unwrap().is_allowed());
+    }
+    clock.advance(minute);
+    for subject in 0..50_000_u32 {
+        assert!(acquire(&store, &bucket, &subject.to_le_bytes()).unwrap().is_allowed());
+    }
+    assert_eq!(store.remembered_ids(), 0);
+}
+
 #[test]
 fn ids_that_do_not_fit_into_the_bytes_evict_states_and_are_refused_without_any() {
     let (store, _) = store_and_clock(|b| b.max_keys(1_000).max_spill_bytes(20_000));

@@ -112,8 +112,8 @@ impl RedisStoreBuilder {
     /// GETRANGE, SETRANGE, EXISTS, PTTL, PEXPIRE, UNLINK, LLEN, LINDEX, LSET, LTRIM and RPUSH, on
     /// all keys that begin with the prefix. For a policy with
     /// [`refund_lapsed`](crate::Policy::refund_lapsed), and for slots, the user also needs ZADD,
-    /// ZREM, ZREVRANGE, ZRANGEBYSCORE, ZREVRANGEBYSCORE, ZREMRANGEBYSCORE and ZCOUNT. For a fair
-    /// pool, the user also needs HMGET, HSET, HDEL, HLEN and HGETALL.
+    /// ZREM, ZSCORE, ZREVRANGE, ZRANGEBYSCORE, ZREVRANGEBYSCORE, ZREMRANGEBYSCORE and ZCOUNT. For a
+    /// fair pool, the user also needs HMGET, HSET, HDEL, HLEN and HGETALL.
     ///
     /// [Wake-ups](crate#wake-ups) need SPUBLISH, SSUBSCRIBE and SUNSUBSCRIBE, on all channels that
     /// begin with the prefix (`&tidegate:*`). These permissions are optional. Without them, each

@@ -90,15 +90,22 @@ impl<C: Clock> MemoryStore<C> {
         (decision, missing_bytes)
     }
 
-    /// Evicts entries that use the heap, until `bytes` more bytes fit into the heap budget. Each
-    /// step evicts from the shard whose heap entry expires first. The entries for the charges of
-    /// `call` are kept. Returns `false` if the bytes cannot fit.
+    /// Removes expired ids, and then evicts entries that use the heap, until `bytes` more bytes fit
+    /// into the heap budget. Each step evicts from the shard whose heap entry expires first. The
+    /// entries for the charges of `call` are kept. Returns `false` if the bytes cannot fit.
     // The heap budget applies to the whole store, so the function also evicts from other shards
     // than the shard of the new entry. It locks one shard at a time.
     #[cold]
     #[inline(never)]
     fn evict_heap_entries(&self, bytes: usize, call: &Call<'_>, now: u64) -> bool {
-        if self.shared.when_full == WhenFull::Refuse || bytes > self.shared.heap.max() {
+        if bytes > self.shared.heap.max() {
+            return false;
+        }
+        self.calls.forget_expired(now, &self.shared.heap);
+        if self.shared.heap.has_room(bytes) {
+            return true;
+        }
+        if self.shared.when_full == WhenFull::Refuse {
             return false;
         }
         let is_pinned = |slot: &Slot, policies: &PolicyInterner| {

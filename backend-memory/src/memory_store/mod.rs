@@ -175,6 +175,7 @@ impl<C: Clock> MemoryStore<C> {
         if let Some(mut shard) = self.shards[number % self.shards.len()].try_lock() {
             shard.sweep_step(now, &self.shared);
         }
+        self.calls.sweep_step(now, &self.shared.heap);
     }
 
     fn each_shard<'s, T>(&'s self, f: impl Fn(&Shard) -> T + 's) -> impl Iterator<Item = T> + 's {

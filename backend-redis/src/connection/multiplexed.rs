@@ -298,7 +298,9 @@ impl Shared {
             self.drop_connection(live);
             return live.activity.close() == before.writes;
         }
-        let is_read_only = matches!(error.code(), Some("READONLY" | "NOREPLICAS"));
+        // Before version 7, Redis wraps an error of a script in another error.
+        let is_read_only = matches!(error.code(), Some("READONLY" | "NOREPLICAS"))
+            || error.detail().is_some_and(|detail| detail.contains(": -READONLY "));
         if is_read_only && live.since.elapsed() > MIN_LIFE {
             self.drop_connection(live);
         }

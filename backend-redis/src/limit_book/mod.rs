@@ -92,7 +92,7 @@ return version";
 ///
 /// The hash `prefix:%limits:{limits}` contains the version and one field for each limit. The list
 /// `prefix:%limit-changes:{limits}` contains the [last changes](Self::MAX_HISTORY). Both never
-/// expire. The user needs the commands HGET, HSCAN, HSET, HDEL, LRANGE, RPUSH, LTRIM, TIME and EVAL
+/// expire. The user needs the commands HGET, HMGET, HSCAN, HSET, HDEL, LRANGE, RPUSH, LTRIM, TIME and EVAL
 /// for these keys. A program that only follows the set needs HGET, HMGET, HSCAN, LRANGE and TIME.
 #[derive(Clone)]
 pub struct LimitBook {
@@ -116,6 +116,25 @@ pub struct KeptLimits {
     pub set: LimitSet,
     /// The time of the server at which the version was read.
     pub time: Timestamp,
+}
+
+impl KeptLimits {
+    /// Checks that the override of a line has not ended at the time at which the version was read.
+    /// An invalid line is not an error of this method.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::InvalidConfig`] if the override has ended.
+    pub fn check_end(&self, line: &str) -> Result<(), Error> {
+        match LimitSet::end_of(line) {
+            Ok(Some(end)) if end <= self.time => {
+                let (end, time) = (end.rfc3339(), self.time.rfc3339());
+                let message = format!("the override ends at {end}; it must end after {time} (now)");
+                Err(Error::new(ErrorKind::InvalidConfig, message))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The number of a version, and the time at which it was made.
@@ -195,6 +214,13 @@ impl LimitBook {
 
     /// The maximum number of lines that one version changes.
     pub const MAX_LINES: usize = 1_000;
+
+    /// The maximum number of bytes of the lines of one version. A longer line is a version alone.
+    const MAX_BYTES: usize = 256 << 10;
+
+    /// The number of versions of the history that one command reads. The answer is then much
+    /// smaller than the maximum of the connection.
+    const PAGE: usize = 8;
 
     /// The maximum length of an author, and of the reason for a change, in bytes.
     pub const MAX_TEXT: usize = 1_000;
@@ -340,12 +366,31 @@ impl LimitBook {
     /// Returns [`LimitBookError::Store`] if the server fails, and [`LimitBookError::Corrupt`] if
     /// another program has written a value that is not valid.
     pub async fn history(&self, count: usize) -> Result<Vec<LimitChange>, LimitBookError> {
-        if count == 0 {
-            return Ok(vec![]);
+        let count = count.min(Self::MAX_HISTORY);
+        // The newest change is read first.
+        let (mut changes, mut read) = (Vec::<LimitChange>::new(), 0);
+        while read < count {
+            let page = Self::PAGE.min(count - read);
+            let entries = self.entries(-to_index(read + page), -to_index(read + 1)).await?;
+            for change in entries.iter().rev() {
+                // A change that was made since the last page has moved the earlier changes.
+                if changes.last().is_none_or(|last| change.version < last.version) {
+                    changes.push(change.clone());
+                }
+            }
+            if entries.len() < page {
+                break;
+            }
+            read += page;
         }
+        changes.reverse();
+        Ok(changes)
+    }
+
+    /// Reads the entries of the history with these indices. Negative indices count from the end.
+    async fn entries(&self, first: i64, last: i64) -> Result<Vec<LimitChange>, LimitBookError> {
         let mut commands = Pipeline::new();
-        let first = oldest(count.min(Self::MAX_HISTORY));
-        commands.cmd("LRANGE").arg(&self.changes).arg(first).arg(-1);
+        commands.cmd("LRANGE").arg(&self.changes).arg(first).arg(last);
         let [entries] = self.run(&commands).await?;
         let entries: Vec<String> = read_value(entries)?;
         entries.iter().map(|entry| LimitChange::parse(entry)).collect()
@@ -376,7 +421,8 @@ impl LimitBook {
         if from == to {
             return Ok(Some(vec![]));
         }
-        let missing = to.0.checked_sub(from.0).filter(|missing| *missing > 0);
+        // A process that has no version yet reads all limits instead.
+        let missing = to.0.checked_sub(from.0).filter(|missing| *missing > 0 && from.0 > 0);
         let missing = missing.and_then(|missing| usize::try_from(missing).ok());
         let Some(missing) = missing.filter(|missing| *missing < Self::MAX_HISTORY) else {
             return Ok(None);
@@ -401,8 +447,8 @@ impl LimitBook {
 
     /// Replaces the limits of `kept` by `set`. Returns the number of the new version.
     ///
-    /// The limits that differ are the change. A change of more than [1,000 lines](Self::MAX_LINES)
-    /// is made in several versions. If nothing differs, no version is made.
+    /// The limits that differ are the change. A change of more than [1,000 lines](Self::MAX_LINES),
+    /// or of more than 256 KiB, is made in several versions. If nothing differs, no version is made.
     ///
     /// # Errors
     ///
@@ -420,7 +466,7 @@ impl LimitBook {
         check_text("author", author)?;
         check_text("reason", reason)?;
         let mut version = kept.version();
-        for lines in kept.set.changes_to(set).chunks(Self::MAX_LINES) {
+        for lines in versions(&kept.set.changes_to(set)) {
             let change = LimitChange {
                 version: version.0 + 1,
                 time: self.version().await?.1,
@@ -439,7 +485,7 @@ impl LimitBook {
         command.arg(CHANGE).arg(2).arg(&self.limits).arg(&self.changes);
         command.arg(VERSION).arg(expected.to_string());
         command.arg(Version(change.version, change.time).to_string()).arg(change.to_string());
-        command.arg(oldest(Self::MAX_HISTORY));
+        command.arg(-to_index(Self::MAX_HISTORY));
         for (before, after) in &change.lines {
             let line = after.as_ref().or(before.as_ref());
             let Some(line) = line else { continue };
@@ -468,11 +514,16 @@ impl LimitBook {
         reason: &str,
     ) -> Result<u64, LimitBookError> {
         let (current, _) = self.version().await?;
-        let mut undone = self.history(Self::MAX_HISTORY).await?;
-        let oldest = undone.first().map_or(current.0, |oldest| oldest.version - 1);
+        let missing = current.0.checked_sub(version).and_then(|missing| missing.try_into().ok());
+        let mut undone = match missing {
+            // Other changes are possibly made now.
+            Some(missing) => self.history(usize::saturating_add(missing, 100)).await?,
+            None => vec![],
+        };
         undone.retain(|change| change.version > version && change.version <= current.0);
-        let is_complete = current.0.checked_sub(version) == u64::try_from(undone.len()).ok();
-        if !is_complete {
+        if missing != Some(undone.len()) {
+            let oldest = self.entries(0, 0).await?;
+            let oldest = oldest.first().map_or(current.0, |oldest| oldest.version - 1);
             return Err(LimitBookError::Invalid(format!(
                 "version {version} is not in the history; it must be from {oldest} to {}",
                 current.0
@@ -528,9 +579,27 @@ fn add_lines_before(
 }
 
 /// Returns the index of the oldest of the last `count` entries of a list.
-fn oldest(count: usize) -> String {
-    format!("-{count}")
+fn to_index(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
+
+/// Splits the lines of a change into the lines of its versions.
+fn versions(mut lines: &[ChangedLine]) -> impl Iterator<Item = &[ChangedLine]> {
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |(before, after): &&ChangedLine| {
+            bytes += [before, after].into_iter().flatten().map(String::len).sum::<usize>();
+            bytes <= LimitBook::MAX_BYTES
+        };
+        let count = lines.iter().take(LimitBook::MAX_LINES).take_while(fits).count();
+        let (version, rest) = lines.split_at(count.max(1).min(lines.len()));
+        lines = rest;
+        (!version.is_empty()).then_some(version)
+    })
+}
+
+/// The line of a limit before and after a change.
+type ChangedLine = (Option<String>, Option<String>);
 
 fn read_value<T: FromRedisValue>(value: Value) -> Result<T, LimitBookError> {
     from_redis_value(value).map_err(|_| not_valid())

@@ -161,11 +161,11 @@ end
 
 --- @section check
 --- @when hold
--- Refuse a hold if a state has the maximum number of open holds.
+-- Refuse a hold if a state has the maximum number of open holds. A shadow never refuses a call.
 for place = 1, request:byte(2) do
   local k, _, flags, cost = parse_charge(CALL_HEAD + 1, place)
   local foot, max = feet[k], max_open_holds(place)
-  if foot and max > 0 and flags % LIST_UNIT < CHECK_ONLY and cost > 0 and foot.open >= max then
+  if foot and max > 0 and flags % LIST_UNIT == 0 and cost > 0 and foot.open >= max then
     return pack('<BBI4', TOO_MANY_HOLDS, place, foot.open)
   end
 end

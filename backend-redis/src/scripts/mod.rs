@@ -123,6 +123,22 @@ mod tests {
         }
     }
 
+    /// A user with the documented permissions can execute each script.
+    #[test]
+    fn each_command_of_a_script_is_a_documented_permission() {
+        let documented = include_str!("../builder.rs");
+        for script in all() {
+            for part in
+                script.code().split("call('").skip(1).chain(script.code().split("call, '").skip(1))
+            {
+                let command = part.split('\'').next().unwrap_or_default();
+                let is_name = |word: &str| word == command;
+                let words = documented.split(|c: char| !c.is_ascii_alphanumeric());
+                assert!(words.into_iter().any(is_name), "{command} in {script:?}");
+            }
+        }
+    }
+
     /// The code for holds costs time, so only scripts that need this code contain it.
     #[test]
     fn only_scripts_that_lapse_know_holds_on_states() {

@@ -1170,6 +1170,13 @@ async fn the_number_of_open_holds_is_bounded_as_in_the_core() {
     let charge = [Charge::new(&one, "s")];
     assert_eq!(both(Operation::Hold, 7, &charge).await, Ok(true));
     assert_eq!(both(Operation::Hold, 8, &charge).await, too_many, "s has one open hold");
+    // A shadow never refuses a call.
+    let shadow = policy("t: fixed-window 99/1d refund-lapsed max-open-holds 1 shadow");
+    let charges = [Charge::new(&shadow, "s"), Charge::new(&policies[2], "s")];
+    for id in 9..12 {
+        assert_eq!(both(Operation::Hold, id, &charges).await, Ok(true));
+    }
+    assert_eq!(both(Operation::Settle, 10, &charges).await, Ok(true));
 }
 
 /// The batch contains policies with and without `refund-lapsed`.

@@ -123,6 +123,28 @@ async fn a_large_change_is_made_in_several_versions() {
     assert!(book.read().await.unwrap().set.is_empty());
 }
 
+/// Guards against a defect: a process read the whole history with one command. If the history was
+/// larger than an answer may be, the process never got the limits, and lost its connection.
+#[tokio::test]
+async fn a_history_that_is_larger_than_an_answer_is_read_in_parts() {
+    let book = book().await;
+    let before = change(&book, "a: gcra 1/s").await;
+    let padding = "x".repeat(1_000);
+    let lines = (0..20_000).map(|number| format!("a: gcra 2/s for subject {padding}{number}\n"));
+    let text: String = std::iter::once("a: gcra 1/s\n".to_owned()).chain(lines).collect();
+    let version = change(&book, &text).await;
+    assert!(version > 80, "{version}"); // at most 256 KiB in each version
+    let follower = Follower::start(&book, MemoryStore::new());
+    follower.until_version(version).await;
+    let kept = book.read().await.unwrap();
+    assert_eq!(kept.set.lines().len(), 20_001);
+    assert_eq!(book.history(1_000).await.unwrap().len() as u64, version);
+    // The follower reads many changes at a time too.
+    let rolled_back = book.roll_back(before, "alice", "a test").await.unwrap();
+    follower.until_version(rolled_back).await;
+    assert_eq!(book.read().await.unwrap().set, set("a: gcra 1/s"));
+}
+
 #[tokio::test]
 async fn a_read_during_changes_is_one_version() {
     let prefix = fresh_prefix();

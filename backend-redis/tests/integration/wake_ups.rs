@@ -263,7 +263,7 @@ async fn order_of_admissions(limiter: &Limiter<RedisStore>, callers: usize) -> V
 /// The documented minimum of permissions of a user that uses slots.
 const RULES: &str = "~tidegate:* +evalsha +eval +time +get +mget +set +psetex +getrange +setrange \
                      +exists +pttl +pexpire +unlink +llen +lindex +lset +ltrim +rpush +zadd +zrem \
-                     +zrevrange +zrangebyscore +zrevrangebyscore +zremrangebyscore +zcount";
+                     +zscore +zrevrange +zrangebyscore +zrevrangebyscore +zremrangebyscore +zcount";
 
 /// The documented permissions for wake-ups.
 const WAKE_RULES: &str = "&tidegate:* +spublish +ssubscribe +sunsubscribe";
@@ -282,6 +282,12 @@ async fn callers_are_admitted_in_order_regardless_of_the_permissions_for_wake_up
         let store = builder(&redis.url_for("limiter", "secret")).build().unwrap();
         let limiter = limiter(store);
         assert_eq!(order_of_admissions(&limiter, 5).await, [0, 1, 2, 3, 4], "{more}");
+        // A holder renews its slots, and a repetition of its call renews them too.
+        let hour = Duration::from_secs(3_600);
+        let hold = async || limiter.subject("renewed").hold("id", hour).await.unwrap();
+        let ticket = hold().await.into_ticket().unwrap();
+        limiter.extend(&ticket, hour).await.unwrap();
+        assert!(hold().await.ticket().is_some());
         let charges = [Charge::new(&limiter.policies()[0], "s")];
         let call = Call::new(Operation::Hold, &charges);
         if is_subscribed {
