@@ -3,12 +3,14 @@
 use std::iter;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use smallvec::SmallVec;
 use tidegate_core::{
     Call, Charge, Decision, Error, Operation, Outcome, OwnedCall, Policy, PolicyVerdict, Store,
 };
+use tokio::time::Instant;
 
 use super::future::DecidedRequest;
 use super::limit::{LimitCharge, NoSubject};
@@ -38,9 +40,18 @@ pub(super) struct Decided {
     policies: SmallVec<[Policy; FEW]>,
     partition_keys: PartitionKeys,
     pub(super) decision: Decision,
-    /// The call that refunds the charges, if the layer's rule for refunds applies to the response.
-    /// `None` if nothing can be refunded.
-    pub(super) refund: Option<Box<OwnedCall>>,
+    /// The refund of the charges, if the layer's rule for refunds applies to the response. `None` if
+    /// nothing can be refunded.
+    pub(super) refund: Option<Box<Refund>>,
+}
+
+/// A refund of charges.
+#[derive(Debug)]
+pub(super) struct Refund {
+    call: OwnedCall,
+    decided_at: Instant,
+    /// For each charge, the time after the decision at which the state has recovered.
+    recovers_after: SmallVec<[Duration; FEW]>,
 }
 
 /// The partition key of each charge, or `None` if the response does not disclose the key. The list
@@ -189,9 +200,13 @@ impl Admission {
             let refundable = charged.filter(|((_, is_refunded), verdict)| {
                 **is_refunded && verdict.outcome() == Outcome::Allowed
             });
-            let charges: SmallVec<[Charge<'_>; FEW]> =
-                refundable.map(|((charge, _), _)| charge.in_list(0)).collect();
-            (!charges.is_empty()).then(|| Box::new(Call::new(Operation::Refund, &charges).into()))
+            let (charges, recovers_after): (SmallVec<[Charge<'_>; FEW]>, _) = refundable
+                .map(|((charge, _), verdict)| (charge.in_list(0), verdict.reset_after()))
+                .unzip();
+            (!charges.is_empty()).then(|| {
+                let call = Call::new(Operation::Refund, &charges).into();
+                Box::new(Refund { call, decided_at: Instant::now(), recovers_after })
+            })
         } else {
             None
         };
@@ -212,8 +227,16 @@ impl LimitCharge<'_> {
     }
 }
 
-/// Sends a refund. If the refund fails, the costs stay charged. The store layer `observed` counts
-/// the failure.
-pub(super) async fn refund<S: Store, R>(shared: Arc<Shared<S, R>>, refund: OwnedCall) {
-    let _ = shared.limiter.store().decide(refund.as_call()).await;
+/// Sends a refund of the charges that still count. A charge that has recovered must not be refunded,
+/// because the refund would reduce the usage of later requests. If the refund fails, the costs stay
+/// charged. The store layer `observed` counts the failure.
+pub(super) async fn refund<S: Store, R>(shared: Arc<Shared<S, R>>, refund: Refund) {
+    let elapsed = refund.decided_at.elapsed();
+    let call = refund.call.as_call();
+    let counting = call.charges.iter().zip(&refund.recovers_after);
+    let charges: SmallVec<[Charge<'_>; FEW]> =
+        counting.filter(|(_, after)| **after > elapsed).map(|(charge, _)| charge).collect();
+    if !charges.is_empty() {
+        let _ = shared.limiter.store().decide(Call::new(call.operation, &charges)).await;
+    }
 }

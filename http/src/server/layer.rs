@@ -186,7 +186,8 @@ impl<S, R> RateLimitLayer<S, R> {
     /// head of the response. [`Limit::without_refund`] excludes a limit from refunds.
     ///
     /// The response waits until the store has executed the refund. If the refund fails, or if the
-    /// client disconnects before the response, the request stays charged. Requests that a failure
+    /// client disconnects before the response, the request stays charged. A charge that has
+    /// recovered before the response, such as a charge of an earlier window, is not refunded. Requests that a failure
     /// policy admitted are not refunded.
     ///
     /// ```

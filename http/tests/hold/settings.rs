@@ -29,16 +29,57 @@ fn a_layer_that_makes_no_sense_is_an_error() {
     }
 }
 
+/// Returns a layer whose ids are the idempotency keys of the requests.
+fn by_key<S: Store>(limiter: &Limiter<S>) -> HoldLayer<S> {
+    layer(limiter)
+        .id_by(|request| request.headers.get("idempotency-key").map(|key| key.as_bytes().to_vec()))
+}
+
+fn with_key(key: &str, mut request: Request<Plan>) -> Request<Plan> {
+    request.headers_mut().insert("idempotency-key", key.parse().unwrap());
+    request
+}
+
+/// A client repeats a request that was refunded. The repetition does the work, so it is charged.
+#[tokio::test]
+async fn a_repetition_pays_what_the_first_request_did_not_pay() {
+    let limiter = limiter(watched(Duration::ZERO), 1_000);
+    let layer = by_key(&limiter);
+    for (status, tokens, expected) in
+        [(500, 9, [0, 0, 0]), (502, 9, [0, 0, 0]), (200, 40, [1, 40, 7]), (200, 40, [1, 40, 7])]
+    {
+        let request = plan(&[Tokens(tokens)], status, &[Sends(3), Sends(4)]);
+        read(send(&layer, with_key("a", request)).await.unwrap().into_body()).await;
+        assert_eq!(taken(&limiter).await, expected, "{status}");
+    }
+}
+
+/// Two requests with one id share a hold. If one of them disconnects, the other still pays.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_disconnects_before_its_decision_does_not_cancel_a_hold_that_it_shares() {
+    for wait in [0, 5, 15] {
+        let limiter = limiter(watched(Duration::from_millis(10)), 1_000);
+        let layer = by_key(&limiter);
+        let request =
+            || with_key("a", plan(&[Tokens(40)], 200, &[Sends(3), Sends(4), Step::Wait(0)]));
+        let disconnect = async || {
+            let wait = Duration::from_millis(wait);
+            assert!(tokio::time::timeout(wait, send(&layer, request())).await.is_err());
+            sleep(Duration::from_secs(1)).await;
+        };
+        disconnect().await;
+        let response = send(&layer, request()).await.unwrap();
+        disconnect().await;
+        read(response.into_body()).await;
+        assert_eq!(taken(&limiter).await, [1, 40, 7], "{wait}");
+    }
+}
+
 #[tokio::test]
 async fn a_request_with_the_id_of_an_earlier_one_is_charged_once() {
     let limiter = limiter(watched(Duration::ZERO), 1_000);
-    let layer = layer(&limiter)
-        .id_by(|request| request.headers.get("idempotency-key").map(|key| key.as_bytes().to_vec()));
-    let request = |key: &str| {
-        let mut request = plan(&[Tokens(40)], 200, &[Sends(3), Sends(4)]);
-        request.headers_mut().insert("idempotency-key", key.parse().unwrap());
-        request
-    };
+    let layer = by_key(&limiter);
+    let request = |key: &str| with_key(key, plan(&[Tokens(40)], 200, &[Sends(3), Sends(4)]));
     let too_long = "k".repeat(300);
     for (key, expected) in [
         ("a", [1, 40, 7]),

@@ -69,3 +69,32 @@ async fn reports_come_as_often_as_is_set() {
     // the body knows that this frame is the last. The other nine frames are reported.
     assert_eq!(limiter.store().as_layer().count(Operation::SettleSoFar), 9);
 }
+
+/// A client can stop reading a body for so long that the store forgets the hold.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_stops_reading_until_the_hold_is_forgotten_pays_for_the_whole_body() {
+    let policies = ["requests: fixed-window 1000/1h", "bytes: fixed-window 1000000/1h"];
+    for (tokens, used) in [
+        ("tokens: fixed-window 1000000/1h", [1, 500]),
+        ("tokens: fixed-window 1000000/1h", [1, 5]),
+        ("tokens: fixed-window 1000000/1h", [300, 500]),
+        ("tokens: fixed-window 1000000/1h refund-lapsed", [1, 500]),
+        ("tokens: fixed-window 1000000/1h refund-lapsed", [1, 5]),
+        ("tokens: fixed-window 1000000/1h refund-lapsed", [300, 500]),
+    ] {
+        let store = watched(Duration::ZERO);
+        let policies = [policies[0], tokens, policies[1]].map(|text| text.parse().unwrap());
+        let limiter = Limiter::new(Arc::clone(&store), policies).unwrap();
+        let layer = layer(&limiter).report_every(Duration::ZERO);
+        let [before, after] = used.map(Tokens);
+        let steps = [before, Sends(1), after, Sends(1), Wait(0)];
+        let mut body = send(&layer, plan(&[], 200, &steps)).await.unwrap().into_body();
+        body.frame().await.unwrap().unwrap();
+        store.as_layer().clock.advance(2 * TTL + Duration::from_secs(1));
+        assert_eq!(read(body).await, (1, None));
+        // Without `refund-lapsed`, the estimate of 100 tokens stays charged.
+        let least = if tokens.ends_with("refund-lapsed") { 0 } else { 100 };
+        let total: u64 = used.iter().sum();
+        assert_eq!(taken(&limiter).await[..2], [1, total.max(least)], "{tokens} {used:?}");
+    }
+}

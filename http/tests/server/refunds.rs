@@ -1,5 +1,7 @@
 //! Refunds of requests that failed.
 
+use std::time::Duration;
+
 use tidegate_http::server::RateLimitLayer;
 use tidegate_memory::{ErrorKind, StoreExt};
 use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
@@ -138,4 +140,28 @@ async fn what_a_failure_policy_admitted_is_not_given_back_to_the_store() {
     send(&mut service, answered("200")).await.unwrap();
     assert_eq!(send(&mut service, answered("500")).await.unwrap().status(), 500); // failed open
     assert_eq!(left(&limiter, "user").await, 8);
+}
+
+/// A slow response comes after the window of its charge, so it must not refund another charge.
+#[tokio::test(start_paused = true)]
+async fn a_response_after_the_window_of_its_charge_refunds_nothing() {
+    for (seconds, expected) in [(59, 9), (60, 0)] {
+        let (limiter, clock) = limiter(&["user: fixed-window 9/1m"]);
+        let layer = RateLimitLayer::new(limiter.clone(), [user("user").cost(9)]).unwrap();
+        let wait = Duration::from_secs(seconds);
+        let inner = tower::service_fn(move |_: Request<String>| async move {
+            tokio::time::sleep(wait).await;
+            Ok::<_, Failed>(Response::builder().status(504).body(String::new()).unwrap())
+        });
+        let mut service = layer.refund_server_errors().layer(inner);
+        let mut slow = Box::pin(send(&mut service, request("/", &[("user", "a")])));
+        assert!(poll_once(&mut slow).is_none());
+        clock.advance(wait);
+        if expected == 0 {
+            let later = limiter.by("user", "a").cost(9).acquire().await.unwrap();
+            assert!(later.is_allowed());
+        }
+        assert_eq!(slow.await.unwrap().status(), 504);
+        assert_eq!(left(&limiter, "user").await, expected);
+    }
 }

@@ -1,16 +1,20 @@
 //! The hold of a request, from the decision to the settlement.
 
+use std::error::Error as _;
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::request::Parts;
 use http::{Method, StatusCode, response};
+use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
 use tidegate_core::{
-    Error, ErrorKind, HoldGuard, Limiter, MAX_EXACT, MultiRequest, OnDrop, Policy, Store, Subject,
+    AlreadySettled, Error, ErrorKind, HoldGuard, Limiter, MAX_EXACT, MultiRequest, OnDrop, Policy,
+    Store, Subject, Ticket,
 };
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
@@ -54,7 +58,8 @@ pub(in super::super) trait OpenHold: Send {
     /// settles the hold.
     fn settle(self: Box<Self>) -> StoreCall;
 
-    /// Returns a call that settles the hold at a cost of 0.
+    /// Returns a call that settles the hold at a cost of 0. If the application chose the id of the
+    /// hold, the call does nothing, because another request with this id possibly uses the hold.
     fn cancel(self: Box<Self>) -> StoreCall;
 }
 
@@ -66,9 +71,12 @@ struct HeldRequest<S: Store + 'static> {
     charges: SmallVec<[HeldCharge; 4]>,
     usage: Arc<Totals>,
     body_bytes: u64,
+    has_chosen_id: bool,
     is_connect: bool,
     is_upgraded: bool,
     is_ended: bool,
+    /// Whether the last report has failed.
+    report_failed: Arc<AtomicBool>,
     reported_at: Instant,
     extended_at: Instant,
 }
@@ -82,6 +90,8 @@ struct HeldCharge {
     by_response: Option<u64>,
     /// The cost that was last reported to the store.
     reported: u64,
+    /// The cost of the last report that did not fail.
+    confirmed: u64,
 }
 
 /// Decides on a request, and holds its costs as estimates.
@@ -125,7 +135,7 @@ async fn hold_limits<S: Store + 'static>(
     // `guards_settled` waits for this request even before its guard exists. If the caller is
     // cancelled, a task awaits the call and settles the hold.
     let _counted = limiter.counted_guard();
-    let id = settings.id(request)?;
+    let (id, has_chosen_id) = settings.id(request)?;
     let mut call: Option<MultiRequest<'_, S>> = None;
     let mut last_list = 0;
     for limit in limits {
@@ -157,6 +167,7 @@ async fn hold_limits<S: Store + 'static>(
         is_cancelled: false,
         by_response: None,
         reported: held,
+        confirmed: held,
     };
     let charges = limits.iter().zip(ticket.held()).map(charge).collect();
     let now = Instant::now();
@@ -168,9 +179,11 @@ async fn hold_limits<S: Store + 'static>(
         charges,
         usage: totals,
         body_bytes: 0,
+        has_chosen_id,
         is_connect: request.method == Method::CONNECT,
         is_upgraded: false,
         is_ended: false,
+        report_failed: Arc::default(),
         reported_at: now,
         extended_at: now,
     };
@@ -197,6 +210,17 @@ impl<S: Store + 'static> HeldRequest<S> {
         known.or((if_cut == Some(OnDrop::Cancel)).then_some(0))
     }
 
+    /// Takes the last report into account. If it failed, the next report contains its costs again.
+    fn learn_report(&mut self) {
+        let has_failed = self.report_failed.swap(false, Ordering::Relaxed);
+        for charge in &mut self.charges {
+            match has_failed {
+                true => charge.reported = charge.confirmed,
+                false => charge.confirmed = charge.reported,
+            }
+        }
+    }
+
     /// If the connection was upgraded, moves the hold to a task. The task reports the usage, and
     /// settles the hold when the connection no longer uses it.
     fn hand_over(&mut self) {
@@ -211,6 +235,7 @@ impl<S: Store + 'static> HeldRequest<S> {
             guard: Some(guard),
             charges: std::mem::take(&mut self.charges),
             usage: Arc::clone(&self.usage),
+            report_failed: Arc::clone(&self.report_failed),
             is_ended: true,
             ..*self
         });
@@ -223,6 +248,38 @@ impl<S: Store + 'static> HeldRequest<S> {
             }
             open.settle().await;
         });
+    }
+
+    /// Charges the part of the costs that the settlement could not charge. There are two cases:
+    ///
+    /// * An earlier request with the same id settled the hold at lower costs.
+    /// * The store has forgotten the hold, because the client did not read the body for so long.
+    async fn charge_rest(&self, ticket: &Ticket, costs: &Costs, error: &Error) {
+        let source = error.source().and_then(|source| source.downcast_ref::<AlreadySettled>());
+        let settled = source.map(AlreadySettled::costs);
+        if settled.is_none() && error.kind() != ErrorKind::UnknownHold {
+            return;
+        }
+        let charged = |index: usize, charge: &HeldCharge| match settled {
+            Some(settled) => settled.get(index).copied().unwrap_or(0),
+            // The store has refunded the hold when it lapsed, because no cost was reported.
+            None if charge.policy.refunds_lapsed() && charge.confirmed == charge.held => 0,
+            None => charge.confirmed,
+        };
+        let mut rest = Costs::new();
+        for (index, charge) in self.charges.iter().enumerate() {
+            let is_same = |(policy, _): &&(Policy, u64)| policy.name() == charge.policy.name();
+            if charge.policy.is_concurrent() || rest.iter().any(|known| is_same(&known)) {
+                continue;
+            }
+            let cost = costs.iter().find(is_same).map_or(charge.held, |(_, cost)| *cost);
+            rest.push((charge.policy.clone(), cost.saturating_sub(charged(index, charge))));
+        }
+        if rest.iter().any(|(_, cost)| *cost > 0) {
+            let id = Sha256::digest([b"rest of ", ticket.id()].concat());
+            // No caller is left to handle an error. The store layer `observed` counts errors.
+            let _ = self.limiter.charge_after(ticket, &id, by_name(&rest)).await;
+        }
     }
 
     /// Takes the guard, and returns it with all costs that are known. The costs are also set in the
@@ -297,6 +354,7 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
             return None;
         }
         self.reported_at = now;
+        self.learn_report();
         let ttl = self.settings.ttl;
         let extends = now.duration_since(self.extended_at) >= ttl / 2;
         let costs: SmallVec<[Option<u64>; 4]> =
@@ -315,28 +373,38 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
         if extends {
             self.extended_at = now;
         }
-        let limiter = self.limiter.clone();
+        let (limiter, report_failed) = (self.limiter.clone(), Arc::clone(&self.report_failed));
         Some(Box::pin(async move {
             if extends {
                 let _ = limiter.extend(&ticket, ttl).await;
             }
             if !reported.is_empty() {
-                let _ = limiter.settle_so_far(&ticket, by_name(&reported)).await;
+                let answer = limiter.settle_so_far(&ticket, by_name(&reported)).await;
+                report_failed.store(answer.is_err(), Ordering::Relaxed);
             }
         }))
     }
 
     fn settle(mut self: Box<Self>) -> StoreCall {
+        self.learn_report();
         self.hand_over();
         let open = self.take_guard();
         Box::pin(async move {
-            if let Some((guard, costs)) = open {
-                let _ = guard.settle(by_name(&costs)).await;
+            let Some((guard, costs)) = open else { return };
+            // The guard is dropped after the settlement. If the caller is cancelled before that,
+            // the drop settles the hold.
+            let Some(ticket) = guard.ticket() else { return };
+            if let Err(error) = self.limiter.settle(ticket, by_name(&costs)).await {
+                self.charge_rest(ticket, &costs, &error).await;
             }
+            let _ = guard.into_ticket();
         })
     }
 
     fn cancel(mut self: Box<Self>) -> StoreCall {
+        if self.has_chosen_id {
+            drop(self.guard.take().and_then(HoldGuard::into_ticket));
+        }
         for charge in &mut self.charges {
             charge.is_cancelled = true;
         }

@@ -99,21 +99,21 @@ impl HoldSettings {
         self.rules.get(limit)?.as_ref()
     }
 
-    /// Returns the id of the hold of a request.
-    pub(super) fn id(&self, request: &Parts) -> Result<Id, Error> {
+    /// Returns the id of the hold of a request, and whether the application chose it.
+    pub(super) fn id(&self, request: &Parts) -> Result<(Id, bool), Error> {
         let chosen = self.id.as_ref().and_then(|id| id(request)).filter(|id| !id.is_empty());
         match chosen {
             // A client can choose an id of any length. An id that is too long is replaced by its
             // digest.
-            Some(id) if id.len() > MAX_ID => Ok(Id::from_slice(&Sha256::digest(&id))),
-            Some(id) => Ok(Id::from_vec(id)),
+            Some(id) if id.len() > MAX_ID => Ok((Id::from_slice(&Sha256::digest(&id)), true)),
+            Some(id) => Ok((Id::from_vec(id), true)),
             None => {
                 let mut id = [0; 16];
                 getrandom::fill(&mut id).map_err(|error| {
                     let message = "the system has no random numbers for the id of a hold";
                     Error::new(ErrorKind::Unavailable, message).with_source(error)
                 })?;
-                Ok(Id::from(id))
+                Ok((Id::from(id), false))
             }
         }
     }
