@@ -304,7 +304,8 @@ impl<P: FnMut(Progress)> Replay<P> {
         self.leasing.as_ref().map(|leasing| leasing.report(runs()))
     }
 
-    /// Returns the suggested limits, if they were requested and there is at least one subject.
+    /// Returns the suggested limits, if they were requested and there is at least one subject. An
+    /// algorithm that cannot have its smallest limit is omitted.
     #[must_use]
     pub fn suggestions(&self) -> Vec<Suggestion> {
         let Some((Suggest { share, window }, meters)) = &self.suggest else { return Vec::new() };
@@ -314,37 +315,63 @@ impl<P: FnMut(Progress)> Replay<P> {
         let limits = meters.smallest(*share);
         let content = meters.content(&limits);
         let window = Duration::from_micros(*window);
-        let rows: [(Algorithm, u64, u64); 4] = [
+        let rows: [(fn(u64, Duration) -> Algorithm, u64, u64); 4] = [
             (
-                FixedWindow::new(limits.fixed_window, window).into(),
+                |limit, window| FixedWindow::new(limit, window).into(),
                 limits.fixed_window,
                 content.fixed_window,
             ),
             (
-                SlidingLog::new(limits.sliding_log, window).into(),
+                |limit, window| SlidingLog::new(limit, window).into(),
                 limits.sliding_log,
                 content.sliding_log,
             ),
             (
-                SlidingCounter::new(limits.sliding_counter, window).into(),
+                |limit, window| SlidingCounter::new(limit, window).into(),
                 limits.sliding_counter,
                 content.sliding_counter,
             ),
             (
-                TokenBucket::new(limits.token_bucket, window).into(),
+                |limit, window| TokenBucket::new(limit, window).into(),
                 limits.token_bucket,
                 content.token_bucket,
             ),
         ];
-        let suggestion = |(algorithm, limit, content): (Algorithm, u64, u64)| Suggestion {
-            algorithm: algorithm.keyword().to_owned(),
-            policy: algorithm.to_string(),
-            limit,
-            asked: share.to_string(),
-            subjects_content: content,
-            subjects: meters.subjects() as u64,
+        let suggestion = |(build, smallest, content): (fn(u64, Duration) -> Algorithm, _, _)| {
+            let (algorithm, limit) = admitting(|limit| build(limit, window), smallest, window)?;
+            Some(Suggestion {
+                algorithm: algorithm.keyword().to_owned(),
+                policy: algorithm.to_string(),
+                limit,
+                asked: share.to_string(),
+                subjects_content: content,
+                subjects: meters.subjects() as u64,
+            })
         };
-        rows.into_iter().map(suggestion).collect()
+        rows.into_iter().filter_map(suggestion).collect()
+    }
+}
+
+/// Returns the algorithm and its limit, for a limit that was calculated in microseconds. If the
+/// limit is so large that the policy counts time in longer ticks, the limit is raised by the costs
+/// of a tick, because the policy rounds against the caller. Returns `None` if no policy can have the
+/// limit, such as a log of more records than a log can have.
+fn admitting(
+    build: impl Fn(u64) -> Algorithm,
+    smallest: u64,
+    window: Duration,
+) -> Option<(Algorithm, u64)> {
+    let window = window.as_micros();
+    let mut limit = smallest;
+    loop {
+        let policy = Policy::unnamed(build(limit)).ok()?;
+        let tick = u128::from(policy.rule().tick());
+        let rounding = if tick > 1 { (u128::from(smallest) * tick).div_ceil(window) } else { 0 };
+        let needed = smallest.saturating_add(u64::try_from(rounding).unwrap_or(u64::MAX));
+        if needed <= limit {
+            return Some((build(limit), limit));
+        }
+        limit = needed;
     }
 }
 

@@ -6,6 +6,7 @@
 //! renews its slots, so the lease of the policy does not matter.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::Error;
 use super::settling::ready;
@@ -14,8 +15,8 @@ use crate::report::{SlotsReport, SlotsRun};
 use crate::trace::{Record, Subjects};
 use tidegate_core::{Concurrent, Limiter, MAX_SPAN, ManualClock, Policy, Timestamp};
 
-/// The maximum number of holds that the store remembers. It must be large, because the store also
-/// remembers settled holds for some time.
+/// The maximum number of holds that the store remembers. A hold is remembered for about four times
+/// the duration of its request.
 const MAX_IDS: usize = 1 << 22;
 
 /// The settings of a replay against slots.
@@ -35,7 +36,7 @@ impl Slots {
         records: &[Record],
         subjects: &Subjects,
     ) -> Result<SlotsReport, Error> {
-        let runs = self.policies.iter().map(|policy| run(policy, records, subjects));
+        let runs = self.policies.iter().map(|policy| run(policy, records, subjects, MAX_IDS));
         Ok(SlotsReport {
             duration_of: self.duration_of.clone(),
             peak_wanted: peak_wanted(records),
@@ -44,12 +45,17 @@ impl Slots {
     }
 }
 
-fn run(policy: &Policy, records: &[Record], subjects: &Subjects) -> Result<SlotsRun, Error> {
+fn run(
+    policy: &Policy,
+    records: &[Record],
+    subjects: &Subjects,
+    max_ids: usize,
+) -> Result<SlotsRun, Error> {
     let clock = ManualClock::default();
     // The longest lease is valid with every number of slots.
     let longest = Policy::unnamed(Concurrent::new(policy.limit(), MAX_SPAN));
     let longest = longest.unwrap_or_else(|_| policy.clone());
-    let limiter = Limiter::new(memory(clock.clone(), MAX_IDS), [longest])?;
+    let limiter = Limiter::new(memory(clock.clone(), max_ids), [longest])?;
     let mut running = Running::default();
     let mut denied_subjects = BTreeSet::new();
     let mut report =
@@ -62,7 +68,9 @@ fn run(policy: &Policy, records: &[Record], subjects: &Subjects) -> Result<Slots
         clock.set(Timestamp::from_micros(record.time));
         let subject = subjects.get(record.subject).unwrap_or_default();
         let id = number.to_be_bytes();
-        let hold = ready(limiter.subject(subject).cost(record.cost).hold(&id, MAX_SPAN))?;
+        // The hold must not lapse before the end of its request.
+        let ttl = Duration::from_millis(u64::from(record.late_cost) * 2 + 1);
+        let hold = ready(limiter.subject(subject).cost(record.cost).hold(&id, ttl))?;
         match hold.into_ticket() {
             Ok(ticket) => {
                 report.admitted += 1;
@@ -121,5 +129,27 @@ impl<T> Running<T> {
         let in_use = self.in_use.entry(subject).or_default();
         *in_use = in_use.saturating_sub(cost);
         Some((ends_at, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guards against a defect: the store remembered the hold of each admitted request until the
+    /// end of the replay, so the replay of millions of requests failed.
+    #[test]
+    fn holds_of_requests_that_have_ended_are_forgotten() {
+        let mut subjects = Subjects::default();
+        let records: Vec<Record> = (0..20_000)
+            .map(|number| {
+                let subject =
+                    subjects.number(format!("subject {}", number % 9).as_bytes()).unwrap();
+                Record { time: number * 1_000_000, subject, cost: 1, late_cost: 30 }
+            })
+            .collect();
+        let policy: Policy = "concurrent 1 lease 30s".parse().unwrap();
+        let run = run(&policy, &records, &subjects, 4_096).unwrap();
+        assert_eq!((run.admitted, run.denied), (20_000, 0));
     }
 }

@@ -44,7 +44,7 @@ impl Subjects {
     }
 
     /// Returns the number of a subject. A new subject gets a new number.
-    pub(super) fn number(&mut self, name: &[u8]) -> Result<u32, Error> {
+    pub(crate) fn number(&mut self, name: &[u8]) -> Result<u32, Error> {
         let Self { bytes, ends, numbers, hasher } = self;
         let hash = hasher.hash_one(name);
         if let Some(&known) = numbers.find(hash, |&n| name_of(bytes, ends, n) == Some(name)) {

@@ -155,6 +155,37 @@ fn suggested_limits_are_the_smallest_that_do() {
     }
 }
 
+/// With large costs, a policy counts time in ticks longer than a microsecond, and a log has too many
+/// records.
+#[test]
+fn suggested_limits_of_large_costs_are_policies_that_deny_nothing() {
+    let records = [
+        &["2023-11-14T22:14:00Z,100000000", "2023-11-14T22:15:30.000001Z,60000000"][..],
+        &[
+            "2023-11-14T22:14:00.000001Z,123456789",
+            "2023-11-14T22:14:07.000003Z,198765432",
+            "2023-11-14T22:14:45.000007Z,151515151",
+            "2023-11-14T22:15:20.000013Z,87654321",
+            "2023-11-14T22:15:59.999999Z,161616161",
+        ],
+    ];
+    for records in records {
+        let lines = records.iter().map(|record| record.replace(',', ",alice,"));
+        let csv = format!("time,subject,bytes\n{}\n", lines.collect::<Vec<_>>().join("\n"));
+        let arguments = ["replay", "-", "--json", "--by", "subject", "--cost", "bytes"];
+        let suggest = [&arguments[..], &["--suggest", "100"]].concat();
+        let found = json(&tidegate(&suggest, csv.as_bytes()));
+        let suggestions = found["suggestions"].as_array().unwrap();
+        assert_eq!(suggestions.len(), 3, "{suggestions:?}");
+        for suggestion in suggestions {
+            let policy = suggestion["policy"].as_str().unwrap();
+            let replay = [&arguments[..], &["-p", policy]].concat();
+            let found = json(&tidegate(&replay, csv.as_bytes()));
+            assert_eq!(found["policies"][0]["subjects_denied"], 0, "{policy}");
+        }
+    }
+}
+
 #[test]
 fn a_page_is_written_beside_the_table() {
     let folder = folder();

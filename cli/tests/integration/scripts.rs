@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use tidegate::scripts::find;
 use tidegate_test_servers::Redis;
 
 fn tidegate(arguments: &[&str]) -> Output {
@@ -66,9 +67,9 @@ async fn a_server_gives_each_printed_script_the_hash_of_the_list() {
         .collect();
     assert_eq!(names, all);
     for (name, sha) in listed() {
-        let code = printed(&[&name]);
+        let code = find(&name).unwrap().code();
         assert!(code.contains("-- ") && !code.contains("-->"), "{name}");
-        let loaded = server.command(&["SCRIPT", "LOAD", &code]).await.unwrap();
+        let loaded = server.command(&["SCRIPT", "LOAD", code]).await.unwrap();
         assert_eq!(loaded.text(), sha, "{name}");
     }
 }
@@ -78,11 +79,16 @@ fn a_folder_gets_a_file_of_each_script() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("new");
     assert_eq!(printed(&["--dir", folder.to_str().unwrap()]), "");
-    for (name, _) in listed() {
-        let file = folder.join(format!("{name}.lua"));
-        assert_eq!(std::fs::read_to_string(file).unwrap(), printed(&[&name]));
+    let content = |name: &str| std::fs::read_to_string(folder.join(format!("{name}.lua"))).unwrap();
+    let listed = listed();
+    for (name, _) in &listed {
+        assert_eq!(content(name), find(name).unwrap().code());
     }
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), listed().len());
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), listed.len());
+    for name in ["fixed_window_aligned", "sliding_log_list_hold", "batch_lapse_settle"] {
+        assert_eq!(printed(&[name]), content(name));
+        assert_eq!(printed(&[&format!("{name}.lua")]), content(name));
+    }
 }
 
 #[test]

@@ -67,8 +67,8 @@ pub(super) fn field(name: &str) -> Option<Field> {
 /// Parses the required fields of a line.
 #[inline]
 pub(super) fn take_apart<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Line<'a>, Fault> {
-    let Timed { leading, time, micros, after } = find_time(line, clock)?;
-    let Request { request, status, bytes, rest } = find_request(after)?;
+    let Timed { leading, time, micros, request } = find_time(line, clock)?;
+    let Request { request, status, bytes, rest } = request;
     let Some(Leading { vhost, ip, ident, user }) = split_leading(leading) else {
         return Err(Fault::malformed("there are not three fields before the time"));
     };
@@ -80,11 +80,12 @@ struct Timed<'a> {
     leading: &'a [u8],
     time: &'a [u8],
     micros: u64,
-    after: &'a [u8],
+    request: Request<'a>,
 }
 
-/// Finds the time of a line: ` [`, a time that begins with a digit, and `]`. Each `[` is tried,
-/// because the name of the user before the time can also contain brackets.
+/// Finds the time of a line: ` [`, a time that begins with a digit, `]`, and the quoted request.
+/// Each `[` is tried, because the name of the user before the time can also contain brackets, even
+/// with a time in them. A server escapes the quotes in this name, so no request follows there.
 #[inline]
 fn find_time<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Timed<'a>, Fault> {
     let mut from = 0;
@@ -105,9 +106,16 @@ fn find_time<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Timed<'a>, Fault> 
         let (Some(time), Some(after)) = (inside.get(..close), inside.get(close + 1..)) else {
             break;
         };
+        let request = match find_request(after) {
+            Ok(request) => request,
+            Err(fault) => {
+                first_fault.get_or_insert(fault);
+                continue;
+            }
+        };
         match clock.read_log(time) {
             Ok(micros) => {
-                return Ok(Timed { leading, time, micros, after });
+                return Ok(Timed { leading, time, micros, request });
             }
             // The brackets can contain anything, such as the number of a process.
             Err(Fault::Fatal(error)) => {
@@ -217,7 +225,8 @@ enum Likeness {
 /// Finds the address among the words before the time. At least two words must follow the address:
 /// the ident and the user. Other words can precede it: a virtual host, a time, a level, an id.
 /// Among equally likely words, the last word is the address, because earlier words belong to the
-/// server.
+/// server. An address before `-` is different: the text after it is the name of the user, which the
+/// client chooses.
 #[cold]
 fn find_address(leading: &[u8]) -> Option<Leading<'_>> {
     let (mut best, mut before, mut rest) = (None, &b""[..], leading.trim_ascii());
@@ -240,6 +249,9 @@ fn find_address(leading: &[u8]) -> Option<Leading<'_>> {
         if likeness.is_some() && likeness >= best.map(|(likeness, _)| likeness) {
             let ip = address(first).unwrap_or(first);
             best = likeness.map(|likeness| (likeness, Leading { vhost: before, ip, ident, user }));
+        }
+        if likeness == Some(Likeness::AddressBeforeDash) {
+            break;
         }
         (before, rest) = (first, behind);
     }

@@ -226,3 +226,18 @@ fn a_number_in_brackets_is_no_time_and_stops_nothing() {
     let (kept, summary) = read(text, &Options::default()).unwrap();
     assert_eq!((kept.records.len(), summary.malformed), (1, 1));
 }
+
+/// A client chooses the name of the user, and servers escape only the quotes in it.
+#[test]
+fn the_name_of_the_user_forges_neither_the_address_nor_the_time() {
+    for (leading, address) in [
+        ("www.example.com 203.0.113.9 - evil 6.6.6.6 - z", "203.0.113.9"),
+        ("7f3 2001:db8::1 - 6.6.6.6 - 6.6.6.7 - z", "2001:db8::1"),
+        ("203.0.113.9 - x [1700000000]", "203.0.113.9"),
+        ("203.0.113.9 - x [17/May/2014:10:05:03 +0000] z", "203.0.113.9"),
+        ("www.example.com 203.0.113.9 - x [1700000000]", "203.0.113.9"),
+    ] {
+        let line = format!(r#"{leading} [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5"#);
+        assert_eq!(one(&line, &Options::default()), (MAY_17, address.into(), 1), "{leading}");
+    }
+}
