@@ -25,10 +25,14 @@ fn main() -> ExitCode {
     let result = match settings::read() {
         Task::Serve(mut settings) => {
             log::start(settings.log);
-            serve(&mut settings).map_err(|error| tracing::error!("{error}"))
+            serve(&mut settings).map_err(|error| match tracing::enabled!(tracing::Level::ERROR) {
+                true => tracing::error!("{error}"),
+                // The log is off, but the reason why the server does not start must be seen.
+                false => command_failed(&*error),
+            })
         }
-        Task::Check { limits, same_domain, lists, limit_set } => {
-            app::check(limits.as_deref(), same_domain, lists.as_deref(), limit_set.as_deref())
+        Task::Check { settings, limits, same_domain } => {
+            app::check(&settings, limits.as_deref(), same_domain)
                 .map_err(|error| command_failed(&*error))
         }
         Task::Limits(settings, action) => {

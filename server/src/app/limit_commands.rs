@@ -69,7 +69,9 @@ async fn execute(store: &dyn Store, book: &LimitBook, action: LimitsAction) -> R
             let kept = book.read_limits(&[key]).await?;
             let mut set = kept.set.clone();
             let end = lasting.map(|span| kept.time.saturating_add(span).rfc3339().to_string());
-            set.set_line(&line(&policy, until.or(end).as_deref(), &target))?;
+            let line = line(&policy, until.or(end).as_deref(), &target);
+            set.set_line(&line)?;
+            kept.check_end(&line)?;
             (kept, set, by, false)
         }
         LimitsAction::Remove { name, target, by } => {

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::Failure;
 use crate::log::{say, write_error};
+use crate::settings::Settings;
 
 pub(crate) enum Limits {
     /// A directory, and the files that the server has loaded from it.
@@ -118,11 +119,7 @@ impl LimitSource {
         store: &dyn Store,
     ) -> Result<Self, Failure> {
         if name == Path::new(KEPT_IN_STORE) {
-            let book = book.ok_or(
-                "limits.limit_set is `store`, but store.url is `memory`, which cannot keep a limit \
-                 set; name a file instead",
-            )?;
-            return Ok(Self::Store(book));
+            return kept_in_store(book.as_ref()).map(|book| Self::Store(book.clone()));
         }
         let file = set::read(name)?;
         set::load(limits, store, &file)?;
@@ -162,8 +159,15 @@ impl LimitSource {
     }
 }
 
+/// Returns the limit set that the store keeps.
+pub(super) fn kept_in_store(book: Option<&LimitBook>) -> Result<&LimitBook, Failure> {
+    let message = "limits.limit_set is `store`, but store.url is `memory`, which cannot keep a \
+                   limit set; name a file instead";
+    book.ok_or_else(|| message.into())
+}
+
 /// The name of the source of a limit set that is kept in the store.
-const KEPT_IN_STORE: &str = "store";
+pub(super) const KEPT_IN_STORE: &str = "store";
 
 /// The maximum time that a starting server waits for the limit set in the store.
 const FIRST_READ: Duration = Duration::from_secs(2);
@@ -238,20 +242,20 @@ fn report(service: &Service) {
     }
 }
 
-/// Checks the limits, the lists and the limit set as the server does at its start, and prints their
-/// numbers. If `directory` is `None`, a management server sends the limits, and there are no
-/// limits to check.
+/// Checks the lists and the limit set of the settings, and the limits in `directory`, as the server
+/// does at its start, and prints their numbers. If `directory` is `None`, a management server sends
+/// the limits, and there are no limits to check.
 ///
 /// # Errors
 ///
 /// Returns an error if a file is not valid.
-pub(crate) fn check(
+pub(super) fn check(
+    settings: &Settings,
     directory: Option<&Path>,
     same_domain: SameDomain,
-    list_directory: Option<&Path>,
-    limit_set: Option<&Path>,
 ) -> Result<(), Failure> {
-    if let Some(path) = limit_set.filter(|path| *path != Path::new(KEPT_IN_STORE)) {
+    let Settings { lists: list_directory, limit_set, .. } = settings;
+    if let Some(path) = limit_set.as_deref().filter(|path| *path != Path::new(KEPT_IN_STORE)) {
         let limits = CurrentLimits::default();
         set::load(&limits, &MemoryStore::new(), &set::read(path)?)?;
         say(format_args!("{} of the limit set", summary(&limits)));

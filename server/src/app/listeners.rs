@@ -1,6 +1,6 @@
 //! The listeners of all protocols, and the tasks that serve them.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 
 use tidegate_server::net::access::Access;
@@ -49,6 +49,27 @@ impl Listeners {
         let metrics_alone = Bound::optional(metrics, plain).await?;
         Ok(Self { grpc, http, resp, page, debug, metrics_alone })
     }
+}
+
+/// Checks the certificates of all listeners, and whether RESP needs a password. Binds none of the
+/// configured addresses.
+///
+/// # Errors
+///
+/// Returns the error with which [`Listeners::bind`] or the start of RESP would fail.
+pub(super) async fn check(settings: &Settings) -> Result<(), Failure> {
+    let Settings { grpc, http, resp, page, .. } = settings;
+    for listener in [&grpc.listener, &http.listener, &resp.listener, &page.listener] {
+        if listener.address.is_some() {
+            listener.open(listen("127.0.0.1", 0).await?)?;
+        }
+    }
+    if let Some(Address { host, port, .. }) = &resp.listener.address {
+        let host = host.trim_matches(['[', ']']);
+        let address = tokio::net::lookup_host((host, *port)).await?.next();
+        resp.settings(address.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, *port).into()))?;
+    }
+    Ok(())
 }
 
 impl Bound {

@@ -8,7 +8,7 @@ mod outages;
 mod signals;
 mod stores;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,17 +24,17 @@ use tidegate_server::envoy::decide::Decider;
 use tidegate_server::envoy::service::Service;
 use tidegate_server::envoy::{debug, grpc, json};
 use tidegate_server::limits::admin::{self, AdminTokens};
+use tidegate_server::limits::config::SameDomain;
 use tidegate_server::net::{descriptors, http};
 use tidegate_server::observe::activity::{Activity, ActivitySettings, LastWarnings, Source};
 use tidegate_server::observe::unreadable::Unreadable;
 use tidegate_server::observe::{page, prometheus};
-use tidegate_server::store::OnStoreError;
+use tidegate_server::store::{self, OnStoreError};
 
 use crate::log::say;
 use crate::settings::{Settings, read_only_settings};
 pub(crate) use limit_commands::change_limits;
-pub(crate) use limits::check;
-use limits::{LimitSource, Limits, ListFiles};
+use limits::{KEPT_IN_STORE, LimitSource, Limits, ListFiles};
 use listeners::{Listeners, Running};
 pub(crate) use signals::shutdown;
 
@@ -57,6 +57,48 @@ pub(crate) struct App<'s> {
     limit_book: Option<LimitBook>,
     listeners: Listeners,
     resp_settings: Option<RespSettings>,
+}
+
+/// Checks the settings as [`App::build`] does, without connecting to a store and without the
+/// addresses of the listeners, and checks the limits in `directory`. Prints the numbers of limits.
+///
+/// # Errors
+///
+/// Returns an error if a setting or a limit is not valid.
+pub(crate) fn check(
+    settings: &Settings,
+    directory: Option<&Path>,
+    same_domain: SameDomain,
+) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let Settings { store, limit_set, .. } = settings;
+        let opened = store::open_watched(&store.url, &store.settings()?, Warnings::new(|_| {}))?;
+        if let Some(url) = &store.per_second_url {
+            store::open(url, &store.per_second_settings(url)?)?;
+        }
+        let limit_book = opened.limit_book.as_ref();
+        served_book(settings, limit_book)?;
+        if limit_set.as_deref() == Some(Path::new(KEPT_IN_STORE)) {
+            limits::kept_in_store(limit_book)?;
+        }
+        listeners::check(settings).await
+    })?;
+    limits::check(settings, directory, same_domain)
+}
+
+/// Returns the limit set of the store if the settings let clients show or change it.
+fn served_book(
+    settings: &Settings,
+    limit_book: Option<&LimitBook>,
+) -> Result<Option<LimitBook>, Failure> {
+    let AdminTokens { read, write, .. } = &settings.page.limits_tokens;
+    if read.is_none() && write.is_none() {
+        return Ok(None);
+    }
+    let message = "page.limits_read_token and page.limits_write_token need a store on a server, \
+                   because store.url is `memory`, which cannot keep a limit set";
+    limit_book.map(|book| Some(book.clone())).ok_or_else(|| message.into())
 }
 
 impl<'s> App<'s> {
@@ -100,16 +142,7 @@ impl<'s> App<'s> {
             Some(_) => Arc::new(store.adjusted(current_limits.clone())),
             None => store,
         };
-        let AdminTokens { read, write, .. } = &settings.page.limits_tokens;
-        let is_served = read.is_some() || write.is_some();
-        if is_served && limit_book.is_none() {
-            return Err(
-                "page.limits_read_token and page.limits_write_token need a store on a server, \
-                        because store.url is `memory`, which cannot keep a limit set"
-                    .into(),
-            );
-        }
-        let served_book = limit_book.clone().filter(|_| is_served);
+        let served_book = served_book(settings, limit_book.as_ref())?;
         let open = |name: &PathBuf| LimitSource::open(name, limit_book, &current_limits, &*store);
         let limit_source = settings.limit_set.as_ref().map(open).transpose()?;
         let listeners = Listeners::bind(settings).await?;

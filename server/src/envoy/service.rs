@@ -243,8 +243,8 @@ impl Service {
         let decided = match &decided {
             Err(DecideError::Store(error)) if may_hide(error) => match self.on_store_error {
                 OnStoreError::Error => decided,
-                OnStoreError::Allow => return Ok(undecided(request, Code::Ok)),
-                OnStoreError::Deny => return Ok(undecided(request, Code::OverLimit)),
+                OnStoreError::Allow => return Ok(admitted(request)),
+                OnStoreError::Deny => return Ok(self.decider.refusal_without_store(request)),
                 OnStoreError::Share(share) => {
                     self.decider.decide_by_fallback(request, share).await.unwrap_or(decided)
                 }
@@ -306,12 +306,12 @@ fn may_hide(error: &Error) -> bool {
     !error.kind().is_invalid_request() && error.kind() != ErrorKind::Misconfigured
 }
 
-/// Creates the response to a request that the store did not decide. Each descriptor gets the status
-/// `code`.
-fn undecided(request: &RateLimitRequest, code: Code) -> RateLimitResponse {
-    let status = DescriptorStatus { code: code.into(), ..DescriptorStatus::default() };
+/// Creates the response to a request that the store did not decide, and that is admitted.
+fn admitted(request: &RateLimitRequest) -> RateLimitResponse {
+    let code = Code::Ok.into();
+    let status = DescriptorStatus { code, ..DescriptorStatus::default() };
     RateLimitResponse {
-        overall_code: code.into(),
+        overall_code: code,
         statuses: vec![status; request.descriptors.len()],
         ..RateLimitResponse::default()
     }

@@ -218,6 +218,7 @@ async fn change(State(admin): State<Arc<Admin>>, request: Request) -> Result<Str
     for (is_set, line, at_line) in changes {
         if is_set {
             set.set_line(line).map_err(|error| at_line(&error))?;
+            kept.check_end(line).map_err(|error| at_line(&error))?;
         } else if !set.remove_line(line).map_err(|error| at_line(&error))? {
             return Err(at_line(&"the limit set has no such limit"));
         }

@@ -1,5 +1,7 @@
 //! Finds settings that contradict each other or have no effect.
 
+use std::path::Path;
+
 use super::listener::Section;
 use super::ratelimit_env::variable_of;
 use super::values::{Origin, Values};
@@ -13,6 +15,15 @@ use super::{Mistake, Settings};
 /// not have.
 pub(super) fn check(settings: &Settings, values: &Values) -> Result<Vec<String>, Mistake> {
     let mut warnings = Vec::new();
+    let tokens = &settings.page.limits_tokens;
+    if (tokens.read.is_some() || tokens.write.is_some())
+        && settings.limit_set.as_deref() != Some(Path::new("store"))
+    {
+        let message = "page.limits_read_token or page.limits_write_token is set, but this server \
+                       does not follow the limit set that they show and change: limits.limit_set \
+                       must be \"store\"";
+        warnings.push(message.to_owned());
+    }
     settings.grpc.listener.required_address()?;
     settings.http.listener.required_address()?;
     for section in Section::ALL {

@@ -66,12 +66,12 @@ impl From<String> for Mistake {
 /// The task of the program, which the command line selects.
 pub(crate) enum Task {
     Serve(Box<Settings>),
-    /// Check the limits in a directory. `None` if a management server sends the limits.
+    /// Check the settings, and the limits in a directory. The directory is `None` if a management
+    /// server sends the limits.
     Check {
+        settings: Box<Settings>,
         limits: Option<PathBuf>,
         same_domain: SameDomain,
-        lists: Option<PathBuf>,
-        limit_set: Option<PathBuf>,
     },
     /// Show or change the limit set in the store.
     Limits(Box<Settings>, LimitsAction),
@@ -132,11 +132,9 @@ fn check_limits(
     for warning in &settings.warnings {
         write_error(format_args!("warning: {warning}"));
     }
-    let own = settings.xds.is_none().then_some(settings.directory);
+    let own = settings.xds.is_none().then(|| settings.directory.clone());
     let same_domain = if merge_domains { SameDomain::Merge } else { settings.same_domain };
-    let limits = directory.or(own);
-    let Settings { lists, limit_set, .. } = settings;
-    Ok(Task::Check { limits, same_domain, lists, limit_set })
+    Ok(Task::Check { settings: Box::new(settings), limits: directory.or(own), same_domain })
 }
 
 fn init(path: &Path) -> Result<Task, Mistake> {

@@ -163,7 +163,10 @@ fn all_limits_can_be_leased_by_one_setting() {
         - {key: e, policy: 'l: sliding-log 9/1m'}\n\
         - {key: f, charge_afterwards: true, policy: 't: fixed-window 9/1m'}\n\
         - {key: g, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 9}}\n\
-        - {key: h, descriptors: [{key: i, value: 'x*', policy: gcra 9/1m}]}\n";
+        - {key: h, descriptors: [{key: i, value: 'x*', policy: gcra 9/1m}]}\n\
+        - {key: j, policy: 'q: quota 9/month in UTC'}\n\
+        - {key: k, policy: 'c: credits 9'}\n\
+        - {key: l, lease: true, policy: 'r: quota 9/month in UTC'}\n";
     let limits: Vec<_> = read(text).unwrap().lease_all().list();
     let limits: Vec<_> = limits.iter().map(|limit| &*limit.limit).collect();
     assert_eq!(
@@ -176,6 +179,9 @@ fn all_limits_can_be_leased_by_one_setting() {
             "t: fixed-window 9/1m",
             "9 per 1m quota",
             "policy: gcra 9/1m burst 9 leased",
+            "q: quota 9/month in UTC",
+            "c: credits 9",
+            "r: quota 9/month in UTC leased",
         ]
     );
 }
@@ -192,6 +198,10 @@ fn a_limit_that_cannot_be_leased_is_an_error_with_the_reason() {
             "lease: true, policy: sliding-log 9/1m",
             "2:24: the limit cannot be leased: with a lease, a sliding window admits its limit in a \
              time shorter than the window",
+        ),
+        (
+            "lease: true, policy: credits 9",
+            "2:24: the limit cannot be leased: nothing refills the credits that a crash of the server loses",
         ),
         (
             "policy: fixed-window 9/1m block 1m leased",

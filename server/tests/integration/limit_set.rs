@@ -620,6 +620,17 @@ async fn a_change_of_single_limits_does_not_read_the_others() {
     assert_eq!(writer.send("POST", "/limits/rollback/0", "", "").await.2, "version 5\n");
     let missing = run(&[&["remove", "plan"], &alice[..]].concat()).await.unwrap_err();
     assert!(missing.contains("the limit set has no `plan for subject alice`"), "{missing}");
+
+    // An override that has already ended would only remove the override that is in force.
+    let past = ["override", "plan: gcra 9/1s", "--until", "2020-01-01T00:00:00Z"];
+    let error = run(&[&past[..], &alice[..]].concat()).await.unwrap_err();
+    assert!(error.contains("the override ends at 2020-01-01T00:00:00Z; it must"), "{error}");
+    let change = "+ plan: gcra 9/1s until 2020-01-01T00:00:00Z for subject bob";
+    let (status, _, body) = writer.send("PATCH", "/limits", "", change).await;
+    assert_eq!(status, 400, "{body}");
+    assert!(body.starts_with("line 1: "), "{body}");
+    let history = run(&["history"]).await.unwrap();
+    assert!(history.contains("version 5, ") && !history.contains("version 6, "), "{history}");
 }
 
 #[tokio::test]

@@ -37,6 +37,7 @@ mod scene;
 mod settings;
 mod slots;
 mod stats;
+mod store_errors;
 #[cfg(feature = "tls")]
 mod tls;
 mod unreadable;

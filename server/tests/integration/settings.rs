@@ -286,6 +286,39 @@ async fn a_mistake_in_the_file_is_an_error_with_its_place_and_a_suggestion() {
     }
 }
 
+/// `check` refuses what the server refuses at its start, although it neither connects to a store nor
+/// binds an address. Without a log, the server writes the reason to stderr.
+#[tokio::test]
+async fn check_refuses_settings_with_which_the_server_does_not_start() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
+    let limits = format!("[limits]\ndirectory = '{}'\n", directory.path().display());
+    for (text, expected) in [
+        ("[store]\nurl = 'memory://'", "`memory:"),
+        ("[store]\nurl = 'redis://'", "redis://"),
+        ("limit_set = 'store'", "limits.limit_set is `store`, but store.url is `memory`"),
+        ("[page]\nlimits_read_token = 'x'", "page.limits_read_token and page.limits_write_token"),
+        ("[resp]\naddress = '0.0.0.0:0'", "RESP on 0.0.0.0:"),
+        ("[grpc]\ntls_certificate = '/no.pem'\ntls_key = '/no.key'", "/no.pem"),
+        ("[store]\nurl = 'rediss://a'\ntls_ca = '/no.pem'", "/no.pem"),
+    ] {
+        for arguments in [&["check"][..], &["--log", "off"]] {
+            let mut program = program();
+            program.args(arguments).env("GRPC_PORT", "0").env("PORT", "0");
+            settings(&mut program, &format!("{limits}{text}"));
+            let (code, _, stderr) = run(&mut program).await;
+            assert!(matches!(code, Some(1 | 2)), "{text} {arguments:?}");
+            assert!(stderr.contains(expected), "{text} {arguments:?}: {stderr}");
+        }
+    }
+    let token = "[store]\nurl = 'redis://127.0.0.1:1'\n[page]\nlimits_write_token = 'x'";
+    let mut program = program();
+    settings(program.arg("check"), &format!("{limits}{token}"));
+    let (code, _, stderr) = run(&mut program).await;
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("limits.limit_set must be \"store\""), "{stderr}");
+}
+
 #[tokio::test]
 async fn an_unknown_variable_of_this_server_is_named_with_the_setting_that_is_meant() {
     let mut program = program();

@@ -55,24 +55,34 @@ pub(super) struct Stores<'s> {
     pub(super) per_second: Option<&'s LimitStore>,
 }
 
-/// Returns the answers for all descriptors, and the indices of the descriptors that a cache of
-/// denials refused. The answer is `None` for a descriptor without a limit, and for a refund of
+/// Writes the answers for all descriptors, and returns the indices of the descriptors that a cache
+/// of denials refused. The answer stays `None` for a descriptor without a limit, and for a refund of
 /// slots that are not taken. `is_over` returns `true` if the answers for each `rate_limit:` refuse
 /// the request.
+///
+/// # Errors
+///
+/// Returns the error of a store. The answers that are known without this store are still written,
+/// because they possibly refuse the request.
 pub(super) async fn carry_out(
     planned: &[Planned],
     stores: Stores<'_>,
     behaviour: &Behaviour,
+    answers: &mut [Option<Answer>],
     is_over: impl Fn(&[Option<Answer>]) -> bool,
-) -> Result<(Vec<Option<Answer>>, Vec<usize>), DecideError> {
-    let mut answers = vec![None; planned.len()];
-    deny(planned, &mut answers);
-    let mut cached = count(planned, stores, behaviour, &mut answers).await?;
-    let is_refused = is_over(&answers);
-    cached.extend(decide(planned, stores.all, is_refused, &mut answers).await?);
-    give_back(planned, &*stores.all.store, &mut answers).await?;
-    slots::give_back(planned, &*stores.all.store, &mut answers).await?;
-    Ok((answers, cached))
+) -> Result<Vec<usize>, DecideError> {
+    deny(planned, answers);
+    let mut cached = Vec::new();
+    let [all, per_second] = [(Some(stores.all), false), (stores.per_second, true)];
+    count(planned, stores, all, behaviour, answers, &mut cached).await?;
+    // The limits in the other store stay in force even if the store for limits per second fails.
+    let per_second = count(planned, stores, per_second, behaviour, answers, &mut cached).await;
+    let is_refused = is_over(answers);
+    cached.extend(decide(planned, stores.all, is_refused, answers).await?);
+    give_back(planned, &*stores.all.store, answers).await?;
+    slots::give_back(planned, &*stores.all.store, answers).await?;
+    per_second?;
+    Ok(cached)
 }
 
 /// Returns each descriptor that has a limit and for which `select` returns `Some`, together with
@@ -114,62 +124,62 @@ fn deny(planned: &[Planned], answers: &mut [Option<Answer>]) {
 
 // ---- 1. `rate_limit:` ----
 
+/// Counts the hits of each `rate_limit:` whose counter is in `store`. `cached` receives the indices
+/// of the descriptors that the cache of denials refused.
 async fn count(
     planned: &[Planned],
     stores: Stores<'_>,
+    (store, is_per_second): (Option<&LimitStore>, bool),
     behaviour: &Behaviour,
     answers: &mut [Option<Answer>],
-) -> Result<Vec<usize>, Error> {
-    let mut cached = Vec::new();
+    cached: &mut Vec<usize>,
+) -> Result<(), Error> {
+    let Some(store) = store else { return Ok(()) };
     let second = Duration::from_secs(1);
-    for (store, is_per_second) in [(Some(stores.all), false), (stores.per_second, true)] {
-        let Some(store) = store else { continue };
-        let has_own = stores.per_second.is_some();
-        let mut counters: Vec<Counter<'_>> =
-            select(planned, |descriptor, limited| match &limited.rule {
-                _ if limited.is_denied(descriptor.hits) => None,
-                Rule::Counted(counted) => Some(counted),
-                Rule::Policy(_) | Rule::Slots(_) => None,
-            })
-            .filter(|(_, _, limited, _)| {
-                (has_own && limited.policy().window() == second) == is_per_second
-            })
-            .map(|(index, descriptor, limited, counted)| Counter {
-                index,
-                limit: counted.requests_per_unit.into(),
-                hits: descriptor.hits,
-                is_refund: descriptor.is_refund,
-                is_allowed: limited.is_allowed(),
-                charge: Charge::new(limited.policy(), &limited.subject),
-                admission: Charge::new(&counted.policy, &limited.subject).cost(descriptor.hits),
-            })
-            .collect();
-        let known = cached.len();
-        counters.retain(|counter| match counter.cached(store) {
-            Some(count) => {
-                set(answers, counter.index, Answer::Counted(count));
-                cached.push(counter.index);
-                false
-            }
-            None => true,
-        });
-        if counters.is_empty() {
-            continue;
+    let has_own = stores.per_second.is_some();
+    let mut counters: Vec<Counter<'_>> = select(planned, |descriptor, limited| {
+        match &limited.rule {
+            _ if limited.is_denied(descriptor.hits) => None,
+            Rule::Counted(counted) => Some(counted),
+            Rule::Policy(_) | Rule::Slots(_) => None,
         }
-        // If limits per second have a separate store, each store has its own counters. A counter
-        // over its limit does not affect the counters in the other store.
-        let counted = if behaviour.spares_others_when_over {
-            count_where_over(&counters, cached.len() > known, &*store.store).await?
-        } else {
-            let all = counters.iter().map(|counter| counter.operation()).collect();
-            counts(&counters, all, &*store.store).await?
-        };
-        for (counter, count) in counters.iter().zip(&counted) {
-            set(answers, counter.index, Answer::Counted(*count));
+    })
+    .filter(|(_, _, limited, _)| (has_own && limited.policy().window() == second) == is_per_second)
+    .map(|(index, descriptor, limited, counted)| Counter {
+        index,
+        limit: counted.requests_per_unit.into(),
+        hits: descriptor.hits,
+        is_refund: descriptor.is_refund,
+        is_allowed: limited.is_allowed(),
+        charge: Charge::new(limited.policy(), &limited.subject),
+        admission: Charge::new(&counted.policy, &limited.subject).cost(descriptor.hits),
+    })
+    .collect();
+    let known = cached.len();
+    counters.retain(|counter| match counter.cached(store) {
+        Some(count) => {
+            set(answers, counter.index, Answer::Counted(count));
+            cached.push(counter.index);
+            false
         }
-        cache_denials(&counters, &counted, store).await;
+        None => true,
+    });
+    if counters.is_empty() {
+        return Ok(());
     }
-    Ok(cached)
+    // If limits per second have a separate store, each store has its own counters. A counter
+    // over its limit does not affect the counters in the other store.
+    let counted = if behaviour.spares_others_when_over {
+        count_where_over(&counters, cached.len() > known, &*store.store).await?
+    } else {
+        let all = counters.iter().map(|counter| counter.operation()).collect();
+        counts(&counters, all, &*store.store).await?
+    };
+    for (counter, count) in counters.iter().zip(&counted) {
+        set(answers, counter.index, Answer::Counted(*count));
+    }
+    cache_denials(&counters, &counted, store).await;
+    Ok(())
 }
 
 /// Sends a peek for each exceeded limit, so that the cache of denials keeps the denial of the

@@ -267,6 +267,21 @@ impl Decider {
         limited.map(|limited| (Arc::clone(&limited.limit.stat_key), limited.subject)).collect()
     }
 
+    /// Returns the response to a request that a store did not decide, and that is refused if one of
+    /// its limits can refuse a request.
+    pub(crate) fn refusal_without_store(&self, request: &RateLimitRequest) -> RateLimitResponse {
+        let limits = self.limits.set();
+        let planned = self.config.load_full().and_then(|config| {
+            let matches = plan::matches(&config, request).ok()?;
+            self.plan(&matches, request, &limits).ok()
+        });
+        let planned = planned.unwrap_or_default();
+        let statuses = respond::statuses_without_store(&planned);
+        let is_over = respond::is_over_limit(&planned, &statuses, &self.behaviour);
+        let code = if is_over && !self.behaviour.is_shadow { Code::OverLimit } else { Code::Ok };
+        RateLimitResponse { overall_code: code.into(), statuses, ..RateLimitResponse::default() }
+    }
+
     fn plan(
         &self,
         matches: &[Option<Match<'_>>],
@@ -335,7 +350,14 @@ impl Decider {
             let statuses = respond::statuses(&planned, answers);
             !behaviour.is_shadow && respond::is_over_limit(&planned, &statuses, behaviour)
         };
-        let (answers, cached) = carry_out::carry_out(&planned, stores, behaviour, is_over).await?;
+        let mut answers = vec![None; planned.len()];
+        let cached =
+            match carry_out::carry_out(&planned, stores, behaviour, &mut answers, is_over).await {
+                Ok(cached) => cached,
+                // A list, or a limit in another store, refuses the request.
+                Err(_) if is_over(&answers) => vec![],
+                Err(error) => return Err(error),
+            };
 
         let statuses = respond::statuses(&planned, &answers);
         let is_over = respond::is_over_limit(&planned, &statuses, behaviour);

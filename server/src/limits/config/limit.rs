@@ -164,6 +164,9 @@ impl Kind {
             Self::Policy(limit) if limit.one_of.is_some() => {
                 return Err("the store chooses one of several alternatives".into());
             }
+            Self::Policy(limit) if limit.policy.is_credits() => {
+                return Err("nothing refills the credits that a crash of the server loses".into());
+            }
             Self::Policy(limit) => &mut limit.policy,
             Self::Slots(_) => return Err("slots are taken and freed in the store".into()),
         };
@@ -200,9 +203,10 @@ pub(crate) struct PolicyLimit {
 }
 
 impl Limit {
-    /// Leases the limit if it can be leased and does not have `lease: false`.
+    /// Leases the limit if it can be leased and does not have `lease: false`. A calendar quota is not
+    /// leased, because the part that a crash of the server loses returns only with the next window.
     pub(super) fn lease_if_possible(&mut self) {
-        if self.may_be_leased {
+        if self.may_be_leased && !self.kind.policy().is_some_and(Policy::is_quota) {
             // A limit that cannot be leased is not changed.
             let _ = self.kind.lease(self.is_quota);
         }
