@@ -47,7 +47,7 @@
 //! | variable | meaning | default |
 //! |---|---|---|
 //! | `TIDEGATE_CASES` | the number of random cases per property | 64 |
-//! | `TIDEGATE_STEPS` | the number of calls in the longest case | 50,000 |
+//! | `TIDEGATE_STEPS` | the number of calls in the longest case | 20,000 |
 //! | `PROPTEST_RNG_SEED` | the seed of the random cases | 1 |
 //!
 //! With the same seed, each run has the same random cases, so that a test that passes continues to

@@ -86,9 +86,9 @@ pub trait Fixture {
     }
 
     /// Returns the number of calls in the longest case: the value of the variable `TIDEGATE_STEPS`,
-    /// or 50,000. Return a smaller number if the calls of your store are slow.
+    /// or 20,000. Return a smaller number if the calls of your store are slow.
     fn steps(&self) -> u32 {
-        from_env("TIDEGATE_STEPS", 50_000)
+        from_env("TIDEGATE_STEPS", 20_000)
     }
 
     /// Returns the directory for the seeds of failing random cases, one file per property. When a
