@@ -318,6 +318,7 @@ async fn open(
         .same_domain(settings.same_domain)
         .on_store_error(store.on_error)
         .starting_without_limits(settings.starts_without_limits)
+        .needing_domain(settings.needs_domain)
         .leasing_all(settings.leases_all)
         .activity(activity.clone());
     Ok(Opened { service: Arc::new(service), activity, leases, limit_book })

@@ -70,9 +70,9 @@ async fn follow(
     mut was_ready: bool,
 ) {
     loop {
-        // Limits are never unloaded. If the health depends only on the limits, it stays `SERVING`
-        // once they are loaded.
-        if was_ready && !settings.needs_store {
+        // Limits are never unloaded. If the health depends only on whether there are limits, it stays
+        // `SERVING` once they are loaded.
+        if was_ready && !settings.needs_store && !service.needs_domain() {
             return std::future::pending().await;
         }
         let is_ready = match settings.needs_store {

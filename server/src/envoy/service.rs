@@ -30,6 +30,7 @@ pub struct Service {
     on_store_error: OnStoreError,
     same_domain: SameDomain,
     starts_without_limits: bool,
+    needs_domain: bool,
     leases_all: bool,
     activity: Option<Arc<Activity>>,
     is_draining: AtomicBool,
@@ -79,6 +80,7 @@ impl Service {
             on_store_error: OnStoreError::default(),
             same_domain: SameDomain::default(),
             starts_without_limits: false,
+            needs_domain: false,
             leases_all: false,
             activity: None,
             is_draining: AtomicBool::new(false),
@@ -99,6 +101,17 @@ impl Service {
     #[must_use]
     pub fn starting_without_limits(self, starts: bool) -> Self {
         Self { starts_without_limits: starts, ..self }
+    }
+
+    /// Sets whether the service is [ready](Self::ready) only while its limits have a domain. By
+    /// default, limits without a domain are limits too.
+    #[must_use]
+    pub fn needing_domain(self, needs: bool) -> Self {
+        Self { needs_domain: needs, ..self }
+    }
+
+    pub(crate) fn needs_domain(&self) -> bool {
+        self.needs_domain
     }
 
     /// Sets whether a second file for the same domain is an error: see [`SameDomain`].
@@ -177,11 +190,13 @@ impl Service {
         loaded
     }
 
-    /// Returns `true` if limits are in force, or if the service [starts without
+    /// Returns `true` if limits are in force, and have a domain if the service [needs
+    /// one](Self::needing_domain), or if the service [starts without
     /// limits](Self::starting_without_limits).
     #[must_use]
     pub fn has_limits(&self) -> bool {
-        self.starts_without_limits || self.decider.config().is_some()
+        let is_enough = |config: &Config| !self.needs_domain || !config.domains().is_empty();
+        self.starts_without_limits || self.decider.config().is_some_and(|config| is_enough(&config))
     }
 
     /// Makes the service report that it is not [ready](Self::ready). The server calls this function

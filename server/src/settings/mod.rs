@@ -182,6 +182,7 @@ pub(crate) struct Settings {
     pub(crate) xds: Option<XdsSettings>,
     /// Whether the server is healthy before the management server has sent limits.
     pub(crate) starts_without_limits: bool,
+    pub(crate) needs_domain: bool,
     pub(crate) answers: Behaviour,
     pub(crate) log: LogSettings,
     /// Settings without effect.
@@ -249,6 +250,7 @@ impl Settings {
         let answers = answers(values)?;
         let xds = xds::read(values)?;
         let starts_without_limits = values.get("xds.start_without_limits", switch())?;
+        let needs_domain = values.get("limits.needs_domain", switch())?;
         Ok(Self {
             store,
             grpc,
@@ -263,6 +265,7 @@ impl Settings {
             leases_all,
             xds: is_xds.then_some(xds),
             starts_without_limits,
+            needs_domain,
             answers,
             log: log(values)?,
             warnings: Vec::new(),

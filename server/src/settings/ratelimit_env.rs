@@ -120,7 +120,7 @@ const TABLE: [Variable; 114] = [
     (
         "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
         Read,
-        "Unhealthy until limits are loaded, which takes precedence over the variable above.",
+        "Unhealthy without a domain, which takes precedence over the variable above.",
     ),
     (
         "REDIS_SOCKET_TYPE",
@@ -406,6 +406,9 @@ impl Environment<'_> {
         if self.get(name).is_some() {
             let text = (is_forced && !waits).to_string();
             values.set("xds.start_without_limits", text, Origin::Variable(name));
+        }
+        if self.get(wait).is_some() {
+            values.set("limits.needs_domain", waits.to_string(), Origin::Variable(wait));
         }
         Ok(())
     }

@@ -43,6 +43,20 @@ fn the_first_descriptor_that_its_policy_admits_pays() {
     assert_eq!(scene.status_of("d", hits(&[("other", "x")], 0)).limit_remaining, 4);
 }
 
+/// Two descriptors of a request can select the same state, for example if a client chooses one of
+/// the values. They are one alternative.
+#[test]
+fn two_descriptors_of_one_state_are_one_alternative() {
+    let (own, pool) = (&[("own", "acme")][..], &[("pool", "all")][..]);
+    let passes = |scene: &Scene, lists: &[&[(&str, &str)]]| {
+        [(); 6].map(|()| scene.passes("d", lists)).iter().filter(|passes| **passes).count()
+    };
+    for lists in [&[own, own, pool][..], &[own, pool, own], &[own, pool, own, pool]] {
+        assert_eq!(passes(&scene(), lists), 5, "{lists:?}");
+    }
+    assert_eq!(passes(&scene(), &[own, own]), 2);
+}
+
 #[test]
 fn a_descriptor_without_its_alternatives_is_an_ordinary_limit() {
     let scene = scene();

@@ -659,6 +659,25 @@ fn an_override_with_shadow_refuses_nothing() {
     }
 }
 
+/// A counter can neither block nor warn, so the limit decides like a policy.
+#[test]
+fn an_override_of_a_counter_can_block_and_warn() {
+    let limits = CurrentLimits::new(
+        "plan: fixed-window 2/1h block 1d for subject alice\nplan: fixed-window 2/1h warn 50% for subject bob"
+            .parse()
+            .unwrap(),
+    );
+    let scene = scene(&limits);
+    let passes = || scene.passes("d", &[&[("counted", "alice")]]);
+    assert_eq!([(); 3].map(|()| passes()), [true, true, false]);
+    scene.advance(3_600);
+    assert!(!passes());
+    let response = scene.ask(&request("d", vec![hits(&[("counted", "bob")], 2)]));
+    let names: Vec<_> =
+        response.response_headers_to_add.iter().map(|header| &*header.key).collect();
+    assert!(names.contains(&"RateLimit-Warning"), "{names:?}");
+}
+
 #[test]
 fn a_limit_that_cannot_be_an_alternative_or_a_pool_has_no_effect() {
     let config = "domain: d\ndescriptors:\n\

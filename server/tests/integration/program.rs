@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use tidegate_test_servers::Sentinel;
+use tidegate_test_servers::{Sentinel, eventually};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -84,6 +84,29 @@ async fn check_reads_a_directory_as_the_server_would() {
     let output = check.env("MERGE_DOMAIN_CONFIG", "1").output().await.unwrap();
     assert_eq!(String::from_utf8(output.stderr).unwrap(), stderr);
     assert_eq!(run(&["chek"]).await.0, Some(2));
+}
+
+#[tokio::test]
+async fn the_health_can_depend_on_a_domain() {
+    for (needs_domain, without) in [("true", 500), ("false", 200)] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut program = program();
+        program.args(["--config", directory.path().to_str().unwrap()]);
+        program.env("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", needs_domain);
+        let (_child, address) = serving(program).await;
+        let file = directory.path().join("a.yaml");
+        for (text, expected) in [("", without), (LIMIT, 200), ("", without)] {
+            match text {
+                "" => drop(fs::remove_file(&file)),
+                text => fs::write(&file, text).unwrap(),
+            }
+            let health = async || {
+                let (status, ..) = call(address, "GET", "/healthcheck", "").await;
+                (status == expected).then_some(())
+            };
+            eventually(Duration::from_secs(30), "the health", health).await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]

@@ -46,6 +46,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// The maximum size of a buffer that is kept for reuse.
 const KEPT_BYTES: usize = 64 << 10;
 
+/// The idle timeout of a connection with bound holds.
+const MAX_IDLE_WHILE_BOUND: Duration = Duration::from_secs(365 * 24 * 3_600);
+
 /// Answers the commands of a client until the client closes the connection, exceeds a timeout, or
 /// sends bytes that are not a command. If `stopped` becomes true, the connection ends after the
 /// commands that have arrived are answered.
@@ -69,7 +72,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let max_batch = if is_immediate { MAX_IMMEDIATE_BATCH } else { MAX_BATCH };
     let mut session = Session::new(Arc::clone(&shared));
     let mut frames = Frames::default();
-    let mut bound = Bound::new();
+    let mut bound = Bound::new(Arc::clone(&shared.guards));
     let (mut input, mut output) = (BytesMut::new(), Vec::new());
     // Whether long arguments have arrived since the last read. `input` still keeps their memory. To
     // free this memory, the connection copies `input` before the next read.
@@ -110,6 +113,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         }
         timer.set(match is_partial {
             true => *deadline.get_or_insert_with(|| after(settings.command_timeout)),
+            // While a hold is bound, its holder works. The operating system notices if it is gone.
+            false if bound.has_holds() => after(MAX_IDLE_WHILE_BOUND),
             false => after(settings.idle_timeout),
         });
         if mem::take(&mut has_grown) {
@@ -244,16 +249,21 @@ async fn answer(
                 continue;
             }
             Step::Reply(reply) | Step::End(reply) => (reply, false),
-            Step::Call(request, form) => match decisions.next() {
-                Some(Ok(decision)) => {
-                    bound.learn(shared.holder.as_ref(), &request, &decision);
-                    (form.reply(&request, &decision), !request.is_admitted(&decision))
+            Step::Call(request, form) => {
+                let answer = decisions.next();
+                if let Some(answer) = &answer {
+                    bound.learn(&request, answer);
                 }
-                Some(Err(error)) => (Reply::from_error(&error), false),
-                // `decide_many` returns one answer per call, so `decisions` has an answer for each
-                // call.
-                None => (Reply::error("the call was not decided"), false),
-            },
+                match answer {
+                    Some(Ok(decision)) => {
+                        (form.reply(&request, &decision), !request.is_admitted(&decision))
+                    }
+                    Some(Err(error)) => (Reply::from_error(&error), false),
+                    // `decide_many` returns one answer per call, so `decisions` has an answer for
+                    // each call.
+                    None => (Reply::error("the call was not decided"), false),
+                }
+            }
         };
         let outcome = match (reply.is_error(), is_refused) {
             (true, _) => Outcome::Failed,

@@ -59,9 +59,7 @@ pub async fn serve(
     let serve = |stream, stopped| connection::serve(stream, Arc::clone(&shared), stopped);
     let listener = listener.into().with_turn_bytes(TurnBytes::PIPELINES);
     connections.serve(listener, serve, shutdown).await;
-    if let Some(holder) = &shared.holder {
-        holder.guards_settled().await;
-    }
+    shared.guards.settled().await;
 }
 
 /// Serves a single connection over any stream, for example a stream in memory.

@@ -7,16 +7,17 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use tidegate_core::{Decision, Error, Limiter, Store};
+use tidegate_core::{Decision, Error};
 
 use super::arguments::shown;
+use super::bound::Guards;
 use super::frame::{Arguments, Bounds};
 use super::info::Info;
 use super::reply::{Protocol, Reply};
 use super::stats::RespStats;
 use super::table::{Kind, Spec, describe, find};
 use super::transaction::Transaction;
-use super::{RespSettings, bound, own, throttle};
+use super::{RespSettings, own, throttle};
 use crate::calls::{CallRequest, Calls};
 use crate::net::login::DEFAULT_USER;
 
@@ -29,8 +30,8 @@ pub(super) struct Shared {
     pub(super) calls: Arc<Calls>,
     pub(super) settings: RespSettings,
     pub(super) stats: RespStats,
-    /// The limiter of the holds that are bound to connections.
-    pub(super) holder: Option<Limiter<Arc<dyn Store>>>,
+    /// The guards of the holds that are bound to connections.
+    pub(super) guards: Arc<Guards>,
     /// The number of sessions.
     pub(super) clients: AtomicUsize,
     next_id: AtomicU64,
@@ -40,7 +41,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(calls: Arc<Calls>, settings: RespSettings) -> Self {
         Self {
-            holder: bound::limiter(calls.store()),
+            guards: Arc::new(Guards::new(calls.store())),
             calls,
             settings,
             stats: RespStats::new(),

@@ -384,19 +384,32 @@ fn asked(planned: &[Planned]) -> Vec<Asked<'_>> {
             (hits, list) => charge.cost(hits).in_list(list),
         };
         // A call must not contain a check-only charge and another charge of the same state. The
-        // other charge replaces the check-only charge, because it also checks the limit.
+        // other charge replaces the check-only charge, because it also checks the limit. Two
+        // alternatives with the same state are one alternative.
+        let is_single = |charge: &Charge<'_>| charge.is_check_only || charge.list > 0;
         let is_same = |other: &&mut Asked<'_>| {
             other.charge.shares_state_with(&charge)
-                && (other.charge.is_check_only || charge.is_check_only)
+                && (is_single(&other.charge) || is_single(&charge))
         };
         match asked.iter_mut().find(is_same) {
             Some(other) => {
                 other.indices.push(index);
                 if other.charge.is_check_only {
                     other.charge = charge;
+                } else if !charge.is_check_only {
+                    let cost = other.charge.cost.max(charge.cost);
+                    other.charge =
+                        other.charge.cost(cost).in_list(other.charge.list.min(charge.list));
                 }
             }
             None => asked.push(Asked { charge, indices: SmallVec::from_slice(&[index]) }),
+        }
+    }
+    // One charge is no choice.
+    for index in 0..asked.len() {
+        let list = asked[index].charge.list;
+        if asked.iter().filter(|other| other.charge.list == list).count() == 1 {
+            asked[index].charge = asked[index].charge.in_list(0);
         }
     }
     asked

@@ -224,7 +224,12 @@ impl Limit {
         }
         let policy = renamed(policy, own.name())?;
         let mut kind = match &self.kind {
-            Kind::Counted(own) if policy.shares_state_with(&own.policy) => {
+            // A counter can neither block nor warn.
+            Kind::Counted(own)
+                if policy.shares_state_with(&own.policy)
+                    && policy.block().is_none()
+                    && policy.warn_percent().is_none() =>
+            {
                 let requests_per_unit = u32::try_from(policy.limit()).unwrap_or(u32::MAX);
                 Kind::Counted(Counted { requests_per_unit, counter: own.counter.clone(), policy })
             }

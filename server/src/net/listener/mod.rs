@@ -30,6 +30,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// clients connect again at the same time, for example after a restart.
 const MAX_WAITING: u32 = 4_096;
 
+/// Makes the operating system close the connection of a client whose machine is gone, after about 90
+/// s. The holds that are bound to the connection then end.
+#[cfg(unix)]
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(60))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    Ok(())
+}
+
 /// Listens on a port of the first possible address of a host.
 ///
 /// # Errors
@@ -119,6 +131,8 @@ impl Listener {
         // Answers are small and must be sent without delay. If the connection has already failed,
         // this call fails too, and the first read reports the error.
         let _ = stream.set_nodelay(true);
+        #[cfg(unix)]
+        let _ = keep_alive(&stream);
         Ok((self.wrap(stream).in_turns(self.round.clone()), peer))
     }
 

@@ -287,7 +287,8 @@ async fn a_bound_hold_ends_with_its_connection() {
     assert_eq!(peek().await, [0, 70]);
     send(format!("TG.CANCEL alice '{slots}' ID b {tokens}\r\n")).await;
     assert_eq!(peek().await, [1, 80]);
-    for _ in 0..30 {
+    // This takes longer than the idle timeout of a connection.
+    for _ in 0..50 {
         // The server renews the hold `a`, and `c` lapses.
         tokio::time::sleep(Duration::from_secs(15)).await;
     }
@@ -297,6 +298,34 @@ async fn a_bound_hold_ends_with_its_connection() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     // The slots are free. The estimate stays charged, because the client did not settle it.
     assert_eq!(peek().await, [3, 80]);
+}
+
+/// A client that did not receive the answer sends the hold again over another connection, or settles
+/// it there. The end of the first connection then does not settle the hold.
+#[tokio::test]
+async fn a_bound_hold_belongs_to_the_connection_that_bound_it_last() {
+    let server = Server::start().await;
+    let [mut first, mut second, mut other] =
+        [server.client().await, server.client().await, server.client().await];
+    let slots = "slots: concurrent 1 lease 30s";
+    let hold = |id| ["TG.HOLD", "alice", slots, "ID", id, "EX", "60", "BOUND"];
+    assert!(call(&mut first, &hold("x")).await.starts_with("[1 0 "));
+    assert!(call(&mut second, &hold("x")).await.starts_with("[1 0 "));
+    drop(first);
+    for _ in 0..50 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert!(call(&mut other, &hold("y")).await.starts_with("[0 "));
+    }
+    // The hold is settled over another connection, and its id is used again.
+    let cancel = ["TG.CANCEL", "alice", slots, "ID", "x"];
+    assert!(call(&mut other, &cancel).await.starts_with("[1 0 "));
+    server.advance(300_000);
+    assert!(call(&mut other, &hold("x")).await.starts_with("[1 0 "));
+    drop(second);
+    for _ in 0..50 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert!(call(&mut server.client().await, &hold("y")).await.starts_with("[0 "));
+    }
 }
 
 /// While the store is away, the server takes slots of its share in its own memory.
@@ -364,8 +393,13 @@ async fn a_connection_binds_at_most_10000_holds() {
     assert!(answer.contains("10000 bound holds, the maximum"), "{answer}");
     let cancel = ["TG.CANCEL", "alice", policy, "ID", "7"];
     assert!(call(client, &cancel).await.starts_with("[1 0 "));
-    let hold = ["TG.HOLD", "alice", policy, "ID", "10001", "EX", "60", "BOUND"];
-    assert!(call(client, &hold).await.starts_with("[1 0 "));
+    let hold = |id| ["TG.HOLD", "alice", policy, "ID", id, "EX", "60", "BOUND"];
+    assert!(call(client, &hold("10001")).await.starts_with("[1 0 "));
+    // A hold that another connection has settled is not bound either.
+    assert!(call(client, &hold("10002")).await.contains("10000 bound holds, the maximum"));
+    let cancel = ["TG.CANCEL", "alice", policy, "ID", "8"];
+    assert!(call(&mut server.client().await, &cancel).await.starts_with("[1 0 "));
+    assert!(call(client, &hold("10002")).await.starts_with("[1 0 "));
 }
 
 /// A server that stops waits until the store has answered the settlements of the bound holds.
