@@ -92,8 +92,9 @@ return version";
 ///
 /// The hash `prefix:%limits:{limits}` contains the version and one field for each limit. The list
 /// `prefix:%limit-changes:{limits}` contains the [last changes](Self::MAX_HISTORY). Both never
-/// expire. The user needs the commands HGET, HMGET, HSCAN, HSET, HDEL, LRANGE, RPUSH, LTRIM, TIME and EVAL
-/// for these keys. A program that only follows the set needs HGET, HMGET, HSCAN, LRANGE and TIME.
+/// expire. The user needs the commands HGET, HMGET, HSCAN, HSET, HDEL, LRANGE, RPUSH, LTRIM, TIME
+/// and EVAL for these keys. A program that only follows the set needs HGET, HMGET, HSCAN, LRANGE
+/// and TIME.
 #[derive(Clone)]
 pub struct LimitBook {
     server: Arc<dyn Run>,
@@ -448,7 +449,8 @@ impl LimitBook {
     /// Replaces the limits of `kept` by `set`. Returns the number of the new version.
     ///
     /// The limits that differ are the change. A change of more than [1,000 lines](Self::MAX_LINES),
-    /// or of more than 256 KiB, is made in several versions. If nothing differs, no version is made.
+    /// or of more than 256 KiB, is made in several versions. If nothing differs, no version is
+    /// made.
     ///
     /// # Errors
     ///

@@ -315,7 +315,7 @@ impl<P: FnMut(Progress)> Replay<P> {
         let limits = meters.smallest(*share);
         let content = meters.content(&limits);
         let window = Duration::from_micros(*window);
-        let rows: [(fn(u64, Duration) -> Algorithm, u64, u64); 4] = [
+        let rows: [(NewAlgorithm, u64, u64); 4] = [
             (
                 |limit, window| FixedWindow::new(limit, window).into(),
                 limits.fixed_window,
@@ -337,7 +337,7 @@ impl<P: FnMut(Progress)> Replay<P> {
                 content.token_bucket,
             ),
         ];
-        let suggestion = |(build, smallest, content): (fn(u64, Duration) -> Algorithm, _, _)| {
+        let suggestion = |(build, smallest, content): (NewAlgorithm, _, _)| {
             let (algorithm, limit) = admitting(|limit| build(limit, window), smallest, window)?;
             Some(Suggestion {
                 algorithm: algorithm.keyword().to_owned(),
@@ -352,10 +352,13 @@ impl<P: FnMut(Progress)> Replay<P> {
     }
 }
 
+/// Creates an algorithm with a limit and a window.
+type NewAlgorithm = fn(u64, Duration) -> Algorithm;
+
 /// Returns the algorithm and its limit, for a limit that was calculated in microseconds. If the
 /// limit is so large that the policy counts time in longer ticks, the limit is raised by the costs
-/// of a tick, because the policy rounds against the caller. Returns `None` if no policy can have the
-/// limit, such as a log of more records than a log can have.
+/// of a tick, because the policy rounds against the caller. Returns `None` if no policy can have
+/// the limit, such as a log of more records than a log can have.
 fn admitting(
     build: impl Fn(u64) -> Algorithm,
     smallest: u64,

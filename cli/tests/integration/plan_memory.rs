@@ -47,8 +47,8 @@ fn charge<'a>(policy: &'a Policy, subject: &'a str, names: &Names) -> Charge<'a>
     Charge::new(policy, subject).tenant(&"tenant"[..names.tenant_bytes])
 }
 
-/// The number of states that is large enough that the other memory of the server hardly counts.
-/// Logs of 100 records take much more memory than the other states.
+/// Returns a number of states with which the other memory of the server hardly counts. Logs of 100
+/// records take much more memory than other states.
 const fn enough_states(times: u64) -> u64 {
     if times >= 100 { 500 } else { 5_000 }
 }

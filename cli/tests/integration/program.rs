@@ -155,8 +155,8 @@ fn suggested_limits_are_the_smallest_that_do() {
     }
 }
 
-/// With large costs, a policy counts time in ticks longer than a microsecond, and a log has too many
-/// records.
+/// With large costs, a policy counts time in ticks longer than a microsecond, and a log has too
+/// many records.
 #[test]
 fn suggested_limits_of_large_costs_are_policies_that_deny_nothing() {
     let records = [

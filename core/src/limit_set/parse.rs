@@ -95,8 +95,8 @@ impl LimitSet {
         Ok(print::key(policy.name(), target))
     }
 
-    /// Returns the time at which the override of a line ends. Returns `None` for an override without
-    /// an end, and for a policy.
+    /// Returns the time at which the override of a line ends. Returns `None` for an override
+    /// without an end, and for a policy.
     ///
     /// # Errors
     ///

@@ -351,8 +351,8 @@ fn a_guard_settles_once() {
     });
 }
 
-/// The caller of `settle` is cancelled before the call reaches the store. The guard then settles the
-/// hold at the costs that the caller gave.
+/// The caller of `settle` is cancelled before the call reaches the store. The guard then settles
+/// the hold at the costs that the caller gave.
 #[test]
 fn a_settlement_that_is_cancelled_keeps_its_costs() {
     run(async {

@@ -40,8 +40,8 @@ pub(super) struct Decided {
     policies: SmallVec<[Policy; FEW]>,
     partition_keys: PartitionKeys,
     pub(super) decision: Decision,
-    /// The refund of the charges, if the layer's rule for refunds applies to the response. `None` if
-    /// nothing can be refunded.
+    /// The refund of the charges, if the layer's rule for refunds applies to the response. `None`
+    /// if nothing can be refunded.
     pub(super) refund: Option<Box<Refund>>,
 }
 
@@ -227,9 +227,9 @@ impl LimitCharge<'_> {
     }
 }
 
-/// Sends a refund of the charges that still count. A charge that has recovered must not be refunded,
-/// because the refund would reduce the usage of later requests. If the refund fails, the costs stay
-/// charged. The store layer `observed` counts the failure.
+/// Sends a refund of the charges that still count. A charge that has recovered must not be
+/// refunded, because the refund would reduce the usage of later requests. If the refund fails, the
+/// costs stay charged. The store layer `observed` counts the failure.
 pub(super) async fn refund<S: Store, R>(shared: Arc<Shared<S, R>>, refund: Refund) {
     let elapsed = refund.decided_at.elapsed();
     let call = refund.call.as_call();

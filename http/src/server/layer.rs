@@ -187,8 +187,8 @@ impl<S, R> RateLimitLayer<S, R> {
     ///
     /// The response waits until the store has executed the refund. If the refund fails, or if the
     /// client disconnects before the response, the request stays charged. A charge that has
-    /// recovered before the response, such as a charge of an earlier window, is not refunded. Requests that a failure
-    /// policy admitted are not refunded.
+    /// recovered before the response, such as a charge of an earlier window, is not refunded.
+    /// Requests that a failure policy admitted are not refunded.
     ///
     /// ```
     /// # use tidegate_core::Store;

@@ -114,12 +114,12 @@ impl LimitSource {
     /// returns.
     pub(crate) fn open(
         name: &Path,
-        book: Option<LimitBook>,
+        book: Option<&LimitBook>,
         limits: &CurrentLimits,
         store: &dyn Store,
     ) -> Result<Self, Failure> {
         if name == Path::new(KEPT_IN_STORE) {
-            return kept_in_store(book.as_ref()).map(|book| Self::Store(book.clone()));
+            return kept_in_store(book).map(|book| Self::Store(book.clone()));
         }
         let file = set::read(name)?;
         set::load(limits, store, &file)?;

@@ -143,7 +143,8 @@ impl<'s> App<'s> {
             None => store,
         };
         let served_book = served_book(settings, limit_book.as_ref())?;
-        let open = |name: &PathBuf| LimitSource::open(name, limit_book, &current_limits, &*store);
+        let book = limit_book.as_ref();
+        let open = |name: &PathBuf| LimitSource::open(name, book, &current_limits, &*store);
         let limit_source = settings.limit_set.as_ref().map(open).transpose()?;
         let listeners = Listeners::bind(settings).await?;
         let resp_settings =

@@ -70,8 +70,8 @@ async fn follow(
     mut was_ready: bool,
 ) {
     loop {
-        // Limits are never unloaded. If the health depends only on whether there are limits, it stays
-        // `SERVING` once they are loaded.
+        // Limits are never unloaded. If the health depends only on whether there are limits, it
+        // stays `SERVING` once they are loaded.
         if was_ready && !settings.needs_store && !service.needs_domain() {
             return std::future::pending().await;
         }

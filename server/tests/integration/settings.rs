@@ -286,8 +286,8 @@ async fn a_mistake_in_the_file_is_an_error_with_its_place_and_a_suggestion() {
     }
 }
 
-/// `check` refuses what the server refuses at its start, although it neither connects to a store nor
-/// binds an address. Without a log, the server writes the reason to stderr.
+/// `check` refuses what the server refuses at its start, although it neither connects to a store
+/// nor binds an address. Without a log, the server writes the reason to stderr.
 #[tokio::test]
 async fn check_refuses_settings_with_which_the_server_does_not_start() {
     let directory = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ const CONFIG: &str = "domain: d\ndescriptors:\n\
     - {key: refunded, policy: fixed-window 9/365d, refunds: true}\n\
     - {key: free, unlimited: true}\n";
 
-/// A store that fails each call.
+/// Returns a store that fails each call.
 fn failing() -> Arc<dyn Store> {
     let faults = vec![Fault::Before(ErrorKind::Unavailable); 1_000];
     let store: Layered<Faults, MemoryStore> = MemoryStore::new().layer(Faults::new(faults));

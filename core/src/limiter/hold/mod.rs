@@ -287,8 +287,8 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     ///
     /// Returns [`ErrorKind::IdReused`] if the id belongs to another call. Returns
-    /// [`ErrorKind::InvalidCall`] if a cost is given for a policy that the hold does not have, or if
-    /// a cost is above 2^52. Also returns the errors of the store.
+    /// [`ErrorKind::InvalidCall`] if a cost is given for a policy that the hold does not have, or
+    /// if a cost is above 2^52. Also returns the errors of the store.
     pub async fn charge_after<'n>(
         &self,
         ticket: &Ticket,

@@ -176,7 +176,7 @@ impl Slots {
 
     /// Records the answer to a renewal that was sent at `sent_at`. Returns the time of the next
     /// renewal, or `None` if the slots are lost.
-    fn learn(&self, sent_at: Instant, answer: Result<Decision, Error>) -> Option<Instant> {
+    fn learn(&self, sent_at: Instant, answer: &Result<Decision, Error>) -> Option<Instant> {
         use ErrorKind::{AlreadySettled, HoldLapsed, IdReused, UnknownHold};
         match answer.as_ref().map_err(Error::kind) {
             Ok(decision) => {
@@ -232,7 +232,7 @@ impl<S: Store> Task<S> {
         for slots in std::mem::take(&mut in_flight.slots) {
             let no_answer = || Err(Error::new(ErrorKind::Timeout, "the renewal was not answered"));
             let answer = answers.next().unwrap_or_else(no_answer);
-            if let Some(next) = slots.learn(sent_at, answer) {
+            if let Some(next) = slots.learn(sent_at, &answer) {
                 self.limiter.shared.renewals.add(next, &slots);
             }
         }

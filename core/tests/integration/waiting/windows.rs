@@ -159,8 +159,8 @@ fn a_caller_that_wakes_after_the_deadline_makes_no_call() {
     });
 }
 
-/// A limit set replaces a bucket by a window while the program runs. A window cannot reserve places,
-/// so callers wait by repeated calls.
+/// A limit set replaces a bucket by a window while the program runs. A window cannot reserve
+/// places, so callers wait by repeated calls.
 #[test]
 fn a_bucket_that_a_limit_set_replaces_by_a_window_is_waited_for_as_a_window() {
     crate::run(async {

@@ -15,8 +15,8 @@ type Key = (Vec<u8>, Bytes);
 type Guard = HoldGuard<Arc<dyn Store>>;
 
 /// The guards of all bound holds of the server, which renew the holds. A hold belongs to the
-/// connection that has bound it last: a client that did not receive the answer sends the hold again,
-/// possibly over a new connection.
+/// connection that has bound it last: a client that did not receive the answer sends the hold
+/// again, possibly over a new connection.
 #[derive(Debug)]
 pub(super) struct Guards {
     limiter: Option<Limiter<Arc<dyn Store>>>,
@@ -32,8 +32,8 @@ struct Table {
 
 impl Guards {
     pub(super) fn new(store: &Arc<dyn Store>) -> Self {
-        // Each guard has its own policies. A limiter must have a policy, so it gets one that no call
-        // uses.
+        // Each guard has its own policies. A limiter must have a policy, so it gets one that no
+        // call uses.
         let unused = "bound: fixed-window 1/1s".parse().ok();
         let limiter = unused.and_then(|unused| Limiter::new(Arc::clone(store), [unused]).ok());
         Self { limiter, table: Mutex::default() }
@@ -58,8 +58,8 @@ impl Guards {
     }
 }
 
-/// The holds that are bound to a connection, each with the number of the binding. When this value is
-/// dropped, the guards of these holds settle them.
+/// The holds that are bound to a connection, each with the number of the binding. When this value
+/// is dropped, the guards of these holds settle them.
 pub(super) struct Bound {
     guards: Arc<Guards>,
     holds: HashMap<Key, u64>,

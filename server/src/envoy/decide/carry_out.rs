@@ -56,9 +56,9 @@ pub(super) struct Stores<'s> {
 }
 
 /// Writes the answers for all descriptors, and returns the indices of the descriptors that a cache
-/// of denials refused. The answer stays `None` for a descriptor without a limit, and for a refund of
-/// slots that are not taken. `is_over` returns `true` if the answers for each `rate_limit:` refuse
-/// the request.
+/// of denials refused. The answer stays `None` for a descriptor without a limit, and for a refund
+/// of slots that are not taken. `is_over` returns `true` if the answers for each `rate_limit:`
+/// refuse the request.
 ///
 /// # Errors
 ///
@@ -405,7 +405,7 @@ fn asked(planned: &[Planned]) -> Vec<Asked<'_>> {
             None => asked.push(Asked { charge, indices: SmallVec::from_slice(&[index]) }),
         }
     }
-    // One charge is no choice.
+    // A list needs at least two charges.
     for index in 0..asked.len() {
         let list = asked[index].charge.list;
         if asked.iter().filter(|other| other.charge.list == list).count() == 1 {

@@ -23,15 +23,15 @@ pub(super) fn statuses(planned: &[Planned], answers: &[Option<Answer>]) -> Vec<D
     planned.iter().zip(answers).map(|(planned, answer)| status(planned, answer)).collect()
 }
 
-/// Returns the statuses of all descriptors of a request that a store did not decide. A descriptor is
-/// over its limit if its limit can refuse hits. A shadow, a refund, hits that have already happened,
-/// and hits that a list allows cannot be refused.
+/// Returns the statuses of all descriptors of a request that a store did not decide. A descriptor
+/// is over its limit if its limit can refuse hits. A shadow, a refund, hits that have already
+/// happened, and hits that a list allows cannot be refused.
 pub(super) fn statuses_without_store(planned: &[Planned]) -> Vec<DescriptorStatus> {
     let can_refuse = |planned: &Planned| match &planned.target {
         Target::Limited(limited) => {
             let is_past = matches!(&limited.rule, Rule::Policy(limit) if limit.charges_afterwards);
-            !(planned.is_refund || limited.is_shadow || limited.is_allowed())
-                && !(is_past && planned.hits > 0)
+            let is_admitted = planned.is_refund || limited.is_shadow || limited.is_allowed();
+            !is_admitted && (planned.hits == 0 || !is_past)
         }
         Target::None | Target::Unlimited => false,
     };

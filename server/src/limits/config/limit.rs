@@ -203,8 +203,9 @@ pub(crate) struct PolicyLimit {
 }
 
 impl Limit {
-    /// Leases the limit if it can be leased and does not have `lease: false`. A calendar quota is not
-    /// leased, because the part that a crash of the server loses returns only with the next window.
+    /// Leases the limit if it can be leased and does not have `lease: false`. A calendar quota is
+    /// not leased, because the part that a crash of the server loses returns only with the next
+    /// window.
     pub(super) fn lease_if_possible(&mut self) {
         if self.may_be_leased && !self.kind.policy().is_some_and(Policy::is_quota) {
             // A limit that cannot be leased is not changed.

@@ -30,8 +30,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// clients connect again at the same time, for example after a restart.
 const MAX_WAITING: u32 = 4_096;
 
-/// Makes the operating system close the connection of a client whose machine is gone, after about 90
-/// s. The holds that are bound to the connection then end.
+/// Makes the operating system close the connection of a client whose machine is gone, after about
+/// 90 s. The holds that are bound to the connection then end.
 #[cfg(unix)]
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;

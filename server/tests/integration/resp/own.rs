@@ -300,8 +300,8 @@ async fn a_bound_hold_ends_with_its_connection() {
     assert_eq!(peek().await, [3, 80]);
 }
 
-/// A client that did not receive the answer sends the hold again over another connection, or settles
-/// it there. The end of the first connection then does not settle the hold.
+/// A client that did not receive the answer sends the hold again over another connection, or
+/// settles it there. The end of the first connection then does not settle the hold.
 #[tokio::test]
 async fn a_bound_hold_belongs_to_the_connection_that_bound_it_last() {
     let server = Server::start().await;
