@@ -373,13 +373,14 @@ impl LimitBook {
         while read < count {
             let page = Self::PAGE.min(count - read);
             let entries = self.entries(-to_index(read + page), -to_index(read + 1)).await?;
-            for change in entries.iter().rev() {
+            let is_last = entries.len() < page;
+            for change in entries.into_iter().rev() {
                 // A change that was made since the last page has moved the earlier changes.
                 if changes.last().is_none_or(|last| change.version < last.version) {
-                    changes.push(change.clone());
+                    changes.push(change);
                 }
             }
-            if entries.len() < page {
+            if is_last {
                 break;
             }
             read += page;

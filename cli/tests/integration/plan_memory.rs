@@ -50,7 +50,7 @@ fn charge<'a>(policy: &'a Policy, subject: &'a str, names: &Names) -> Charge<'a>
 /// Returns a number of states with which the other memory of the server hardly counts. Logs of 100
 /// records take much more memory than other states.
 const fn enough_states(times: u64) -> u64 {
-    if times >= 100 { 500 } else { 5_000 }
+    if times >= 100 { 1_500 } else { 5_000 }
 }
 
 /// Charges `states` subjects `times` times, a tenth of a second apart. Returns the bytes of a state

@@ -37,7 +37,9 @@ pub(crate) use store::Store;
 #[cfg(feature = "top")]
 pub(crate) use top::Top;
 pub(crate) use values::Address;
-use values::{Origin, Values, choice, number, ratio, span, span_or_zero, switch, text, text_as};
+use values::{
+    Origin, Values, choice, header_name, number, ratio, span, span_or_zero, switch, text, text_as,
+};
 
 use crate::log::{Format, LogSettings, say, write_error};
 use tidegate_server::net::descriptors::MaxConnections;
@@ -346,7 +348,7 @@ impl Http {
         let mut settings = HttpSettings::default();
         settings.idle_timeout = values.get("http.idle_timeout", span())?;
         settings.request_timeout = values.get("http.request_timeout", span())?;
-        settings.max_head_bytes = values.get("http.max_head_bytes", number(1, usize::MAX))?;
+        settings.max_head_bytes = values.get("http.max_head_bytes", number(512, usize::MAX))?;
         let max_headers = values.get("http.max_headers", number(1, u16::MAX))?;
         settings.max_headers = max_headers.into();
         settings.max_body_bytes = values.get("http.max_body_bytes", number(1, usize::MAX))?;
@@ -457,9 +459,9 @@ fn answers(values: &mut Values) -> Result<Behaviour, Mistake> {
     answers.near_limit_ratio = values.get("answers.near_limit_ratio", ratio())?;
     let has_headers = values.get("answers.response_headers", switch())?;
     let mut names = HeaderNames::default();
-    names.limit = values.get("answers.limit_header", text())?;
-    names.remaining = values.get("answers.remaining_header", text())?;
-    names.reset = values.get("answers.reset_header", text())?;
+    names.limit = values.get("answers.limit_header", header_name())?;
+    names.remaining = values.get("answers.remaining_header", header_name())?;
+    names.reset = values.get("answers.reset_header", header_name())?;
     answers.headers = has_headers.then_some(names);
     answers.has_metadata = values.get("answers.response_metadata", switch())?;
     Ok(answers)

@@ -284,6 +284,15 @@ pub(super) fn text() -> Kind<impl Fn(&str) -> Result<String, String>> {
     Kind { form: Form::Text, read: any }
 }
 
+/// Reads the name of a header field.
+pub(super) fn header_name() -> Kind<impl Fn(&str) -> Result<String, String>> {
+    let read = |text: &str| match axum::http::HeaderName::from_bytes(text.as_bytes()) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("the name of a header field".to_owned()),
+    };
+    Kind { form: Form::Text, read }
+}
+
 pub(super) fn url() -> Kind<impl Fn(&str) -> Result<String, String>> {
     Kind { form: Form::Url, read: any }
 }

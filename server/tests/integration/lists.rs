@@ -54,6 +54,19 @@ fn a_descriptor_that_a_list_allows_is_counted_beyond_its_limit() {
     assert_eq!(free.limit_remaining, 1);
 }
 
+/// Quotas refuse a request only if all of them are exceeded, but a list refuses it alone.
+#[test]
+fn a_list_refuses_a_request_although_another_quota_is_not_exceeded() {
+    let mut behaviour = Behaviour::default();
+    behaviour.all_are_quotas = true;
+    let scene = scene(behaviour);
+    let other = [("counted", "203.0.113.9")];
+    for (value, passes) in [("10.0.0.2", false), ("203.0.113.8", true)] {
+        let both = [&[("counted", value)][..], &other];
+        assert_eq!(scene.passes("d", &both), passes, "{value}");
+    }
+}
+
 #[test]
 fn a_descriptor_that_a_list_denies_is_refused_and_the_other_policies_are_not_charged() {
     let scene = scene(Behaviour::default());

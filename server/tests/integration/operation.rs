@@ -70,7 +70,7 @@ async fn a_value_that_is_not_possible_is_an_error_that_names_its_variable() {
         ("grpc.max_connections", "0", maximum),
         ("resp.max_connections", "\"many\"", maximum),
         ("http.max_connections", "-1", maximum),
-        ("http.max_head_bytes", "0", maximum),
+        ("http.max_head_bytes", "511", "it must be a whole number from 512 to "),
         ("http.max_body_bytes", "\"1M\"", maximum),
         ("http.max_headers", "0", "it must be a whole number from 1 to 65535"),
     ] {

@@ -239,6 +239,11 @@ async fn a_mistake_in_the_file_is_an_error_with_its_place_and_a_suggestion() {
         ),
         ("[http]\naddress = ''", "http.address is empty; it must be HOST:PORT", 1),
         (
+            "[answers]\nlimit_header = 'a b:'",
+            ":2:16: answers.limit_header is `a b:`; it must be the name of a header field",
+            2,
+        ),
+        (
             "[resp]\npassword = 'a'\npassword_file = 'b'",
             "resp.password and resp.password_file are set",
             1,

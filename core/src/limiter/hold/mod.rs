@@ -99,8 +99,8 @@ async_operations! {
     /// If the future is dropped, a task gives up the place of the caller, and cancels the hold if
     /// it was admitted. So do not use the id again after that. After an error, the store has
     /// possibly made the hold: send the same hold again to get it, or its slots are free after the
-    /// lease. If a process dies, its places end after five seconds, or after the lease if
-    /// it is shorter.
+    /// lease. If a process dies, its places end after five seconds, or after the lease if it is
+    /// shorter.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

@@ -63,9 +63,8 @@ impl<S, R> HoldLayer<S, R> {
     /// its decision then keeps its estimate until the hold lapses. If the layer has a limit of
     /// [slots](tidegate_core::Concurrent), a request whose id belongs to a request that has ended
     /// fails with [`ErrorKind::AlreadySettled`](tidegate_core::ErrorKind::AlreadySettled). If the
-    /// function returns `None` or an empty id, the id consists
-    /// of 128 random bits, which is also the default. An id longer than 256 bytes is replaced by
-    /// its digest.
+    /// function returns `None` or an empty id, the id consists of 128 random bits, which is also
+    /// the default. An id longer than 256 bytes is replaced by its digest.
     ///
     /// A client that chooses the id pays only once for all requests with this id. Therefore, use
     /// this setting only if the handler does its work once per id, and make the identity of the

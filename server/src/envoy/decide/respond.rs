@@ -45,10 +45,7 @@ pub(super) fn statuses_without_store(planned: &[Planned]) -> Vec<DescriptorStatu
 fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
     let ok = DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
     // If a list denies the descriptor, waiting does not help.
-    let is_denied = match &planned.target {
-        Target::Limited(limited) => limited.is_denied(planned.hits),
-        Target::None | Target::Unlimited => false,
-    };
+    let is_denied = is_denied(planned);
     match (&planned.target, answer) {
         (Target::None, _) => ok,
         // Another descriptor of the request pays, so Envoy must not announce this limit.
@@ -89,6 +86,11 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
         // The descriptor frees slots that are not taken.
         (Target::Limited(_), None) => ok,
     }
+}
+
+/// Returns `true` if a list denies the descriptor.
+fn is_denied(planned: &Planned) -> bool {
+    matches!(&planned.target, Target::Limited(limited) if limited.is_denied(planned.hits))
 }
 
 /// Returns `true` if the hits exceed the limit, even if the limit is a shadow. A refund never
@@ -161,8 +163,8 @@ fn whole_seconds(span: Duration) -> DurationMessage {
     DurationMessage { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
 }
 
-/// Returns `true` if the request is refused. This is the case if a limit that is not a quota is
-/// exceeded, or if all quotas are exceeded.
+/// Returns `true` if the request is refused. This is the case if a list denies a descriptor, if a
+/// limit that is not a quota is exceeded, or if all quotas are exceeded.
 pub(super) fn is_over_limit(
     planned: &[Planned],
     statuses: &[DescriptorStatus],
@@ -172,6 +174,7 @@ pub(super) fn is_over_limit(
     for (planned, status) in planned.iter().zip(statuses) {
         let is_over = status.code == i32::from(Code::OverLimit);
         match is_quota(planned, behaviour) {
+            Some(true) if is_over && is_denied(planned) => return true,
             Some(true) => {
                 quotas += 1;
                 quotas_over += usize::from(is_over);
