@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::Failure;
 use crate::log::{say, write_error};
-use crate::settings::Settings;
+use crate::settings::{KEPT_IN_STORE, Settings};
 
 pub(crate) enum Limits {
     /// A directory, and the files that the server has loaded from it.
@@ -165,9 +165,6 @@ pub(super) fn kept_in_store(book: Option<&LimitBook>) -> Result<&LimitBook, Fail
                    limit set; name a file instead";
     book.ok_or_else(|| message.into())
 }
-
-/// The name of the source of a limit set that is kept in the store.
-pub(super) const KEPT_IN_STORE: &str = "store";
 
 /// The maximum time that a starting server waits for the limit set in the store.
 const FIRST_READ: Duration = Duration::from_secs(2);

@@ -32,9 +32,9 @@ use tidegate_server::observe::{page, prometheus};
 use tidegate_server::store::{self, OnStoreError};
 
 use crate::log::say;
-use crate::settings::{Settings, read_only_settings};
+use crate::settings::{KEPT_IN_STORE, Settings, read_only_settings};
 pub(crate) use limit_commands::change_limits;
-use limits::{KEPT_IN_STORE, LimitSource, Limits, ListFiles};
+use limits::{LimitSource, Limits, ListFiles};
 use listeners::{Listeners, Running};
 pub(crate) use signals::shutdown;
 

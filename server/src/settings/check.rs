@@ -5,7 +5,7 @@ use std::path::Path;
 use super::listener::Section;
 use super::ratelimit_env::variable_of;
 use super::values::{Origin, Values};
-use super::{Mistake, Settings};
+use super::{KEPT_IN_STORE, Mistake, Settings};
 
 /// Returns warnings about settings that are set but have no effect.
 ///
@@ -17,7 +17,7 @@ pub(super) fn check(settings: &Settings, values: &Values) -> Result<Vec<String>,
     let mut warnings = Vec::new();
     let tokens = &settings.page.limits_tokens;
     if (tokens.read.is_some() || tokens.write.is_some())
-        && settings.limit_set.as_deref() != Some(Path::new("store"))
+        && settings.limit_set.as_deref() != Some(Path::new(KEPT_IN_STORE))
     {
         let message = "page.limits_read_token or page.limits_write_token is set, but this server \
                        does not follow the limit set that they show and change: limits.limit_set \

@@ -163,6 +163,9 @@ const OURS: [(&str, &str, &str); 7] = [
 
 const SETTINGS: &str = "TIDEGATE_SETTINGS";
 
+/// The value of `limits.limit_set` for a limit set that the store keeps.
+pub(crate) const KEPT_IN_STORE: &str = "store";
+
 /// All settings of the server.
 pub(crate) struct Settings {
     pub(crate) store: Store,

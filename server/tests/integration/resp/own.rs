@@ -328,6 +328,28 @@ async fn a_bound_hold_belongs_to_the_connection_that_bound_it_last() {
     }
 }
 
+/// A settlement can be answered with an error because the hold has ended already. The guard of the
+/// connection must then not settle a later hold with the same id.
+#[tokio::test]
+async fn a_bound_hold_that_has_ended_is_no_longer_bound() {
+    let server = Server::start().await;
+    let [mut first, mut other] = [server.client().await, server.client().await];
+    let slots = "slots: concurrent 1 lease 30s";
+    let hold = |id| ["TG.HOLD", "alice", slots, "ID", id, "EX", "60"];
+    let bound = [&hold("x")[..], &["BOUND"]].concat();
+    assert!(call(&mut first, &bound).await.starts_with("[1 0 "));
+    server.advance(300_000);
+    let cancel = ["TG.CANCEL", "alice", slots, "ID", "x"];
+    let answer = call(&mut first, &cancel).await;
+    assert!(answer.contains("UNKNOWNHOLD"), "{answer}");
+    assert!(call(&mut other, &hold("x")).await.starts_with("[1 0 "));
+    drop(first);
+    for _ in 0..50 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert!(call(&mut other, &hold("y")).await.starts_with("[0 "));
+    }
+}
+
 /// While the store is away, the server takes slots of its share in its own memory.
 #[tokio::test]
 async fn without_the_store_a_hold_takes_a_slot_of_the_share() {
