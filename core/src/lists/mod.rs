@@ -40,7 +40,8 @@ impl ListAction {
 /// address. If two entries for the same subject or prefix differ, the subject is denied. The order
 /// of the entries does not matter.
 ///
-/// A subject that is the text of an address matches prefixes. The address `::ffff:a.b.c.d` is the
+/// A subject that is the text of an address, or of a network such as `2001:db8:0:1::/64`, matches
+/// the prefixes that contain it. The address `::ffff:a.b.c.d` is the
 /// IPv4 address `a.b.c.d`, in entries and in subjects. An IPv6 prefix that is shorter than
 /// `::ffff:0:0/96`, such as `::/0`, contains no IPv4 addresses. Other subjects match only the
 /// entries for exact subjects.
@@ -107,15 +108,15 @@ impl Lists {
         Ok(self)
     }
 
-    /// Returns the action for a subject, or `None` if no entry matches.
+    /// Returns the action for a subject, or `None` if no entry matches. A prefix matches the text
+    /// of each address in it, and of each network in it, such as `2001:db8:0:1::/64`.
     #[must_use]
     pub fn find(&self, subject: &[u8]) -> Option<ListAction> {
         self.subjects.get(subject).copied().or_else(|| {
             if self.prefixes.is_empty() {
                 return None;
             }
-            let address = std::str::from_utf8(subject).ok()?.parse().ok()?;
-            self.prefixes.find(address)
+            self.prefixes.find(Prefix::from_subject(subject)?)
         })
     }
 
@@ -183,11 +184,15 @@ mod tests {
                 None if entry.text == subject => 1_000,
                 None => continue,
                 Some(len) => {
-                    if subject.parse::<IpAddr>().is_err() {
+                    let (address, network) = subject.split_once('/').unwrap_or((subject, "128"));
+                    if address.parse::<IpAddr>().is_err() {
                         continue;
                     }
-                    let (own, other) = (bits(&entry.text), bits(subject));
-                    if own.len() != other.len() || own[..len] != other[..len] {
+                    let (own, other) = (bits(&entry.text), bits(address));
+                    if own.len() != other.len()
+                        || len > network.parse().unwrap()
+                        || own[..len] != other[..len]
+                    {
                         continue;
                     }
                     len
@@ -235,6 +240,11 @@ mod tests {
     fn subject() -> impl Strategy<Value = String> {
         prop_oneof![
             4 => address().prop_map(|address| address.to_string()),
+            2 => (address(), 0..=128_usize).prop_map(|(address, len)| {
+                let address = address.to_canonical();
+                let len = len % (bits(&address.to_string()).len() + 1);
+                format!("{}/{len}", Prefix::truncated(address, len))
+            }),
             1 => prop::sample::select(vec!["alice", "bob", "10.0.0", "10.0.0.0/8"])
                 .prop_map(str::to_owned),
         ]

@@ -11,6 +11,9 @@ use crate::sync::hash::RandomState;
 /// The number of bits before the IPv4 address in an IPv4-mapped address.
 const BEFORE_V4: u8 = 96;
 
+/// The maximum length of the text of a prefix.
+const MAX_TEXT: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255/128".len();
+
 /// A prefix of IPv6 addresses. An IPv4 prefix is a prefix of the IPv4-mapped addresses, so that it
 /// has at least 96 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,6 +28,18 @@ impl Prefix {
     /// Returns the prefix that contains only this address.
     pub(super) fn from_address(address: IpAddr) -> Self {
         Self { len: 128, first: number(address) }
+    }
+
+    /// Returns the prefix of a subject that is the text of an address, or of a network such as
+    /// `2001:db8:0:1::/64`. Returns `None` for any other subject.
+    pub(super) fn from_subject(subject: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(subject).ok()?;
+        match text.parse::<IpAddr>() {
+            Ok(address) => Some(Self::from_address(address)),
+            // The parser of prefixes allocates an error message, which most subjects do not need.
+            Err(_) if text.contains('/') && text.len() <= MAX_TEXT => text.parse().ok(),
+            Err(_) => None,
+        }
     }
 
     #[cfg(test)]
@@ -88,12 +103,15 @@ impl Prefixes {
         add(&mut self.actions, prefix, action);
     }
 
-    pub(super) fn find(&self, address: IpAddr) -> Option<ListAction> {
-        let address = number(address);
+    /// Returns the action of the longest prefix that contains all addresses with the prefix of the
+    /// subject.
+    pub(super) fn find(&self, subject: Prefix) -> Option<ListAction> {
+        let Prefix { len: max, first } = subject;
         // No shorter prefix of IPv6 addresses contains IPv4 addresses.
-        let min = if is_v4(address) { BEFORE_V4 } else { 0 };
-        let lengths = self.lengths.iter().take_while(|len| **len >= min);
-        let mut prefixes = lengths.map(|&len| Prefix { len, first: address & mask(len) });
+        let min = if is_v4(first) { BEFORE_V4 } else { 0 };
+        let lengths = self.lengths.iter().skip_while(|len| **len > max);
+        let lengths = lengths.take_while(|len| **len >= min);
+        let mut prefixes = lengths.map(|&len| Prefix { len, first: first & mask(len) });
         prefixes.find_map(|prefix| self.actions.get(&prefix).copied())
     }
 

@@ -65,6 +65,13 @@ fn one_hold_charges_at_most_its_share_of_the_limit() {
         let up_to = request(90).hold_up_to(1, "two", MINUTE).await.unwrap();
         let ticket = up_to.into_ticket().unwrap();
         assert_eq!(ticket.held().collect::<Vec<_>>(), [("tokens", 25), ("day", 25)]);
+        // A minimum above the maximum is refused as a hold of this cost is. Nothing is charged.
+        let refused = request(60).hold_up_to(40, "three", MINUTE).await.unwrap();
+        let outcomes = refused.decision().verdicts().iter().map(|verdict| verdict.outcome());
+        assert_eq!(outcomes.collect::<Vec<_>>(), [Outcome::TooLarge, Outcome::Allowed]);
+        assert_eq!(remaining(&limiter, "a").await, [50, 950]);
+        let invalid = request(30).hold_up_to(40, "three", MINUTE).await.unwrap_err();
+        assert_eq!(invalid.kind(), ErrorKind::InvalidCall);
         // `max-hold` does not apply to an acquire.
         assert!(request(50).acquire().await.unwrap().is_allowed());
     });
@@ -76,6 +83,8 @@ fn a_shadow_admits_a_hold_that_is_too_large() {
         let limiter = limiter(model(), &["p: fixed-window 100/1h max-hold 1/4 shadow"]);
         let hold = limiter.subject("a").cost(30).hold("id", MINUTE).await.unwrap();
         assert_eq!(hold.ticket().unwrap().held().collect::<Vec<_>>(), [("p", 30)]);
+        let hold = limiter.subject("b").cost(90).hold_up_to(30, "other", MINUTE).await.unwrap();
+        assert_eq!(hold.ticket().unwrap().held().collect::<Vec<_>>(), [("p", 90)]);
     });
 }
 

@@ -12,13 +12,20 @@ impl Charge<'_> {
         !self.is_check_only && policy.max_hold().is_some_and(|max| self.cost > max)
     }
 
+    /// Lowers the cost to `max` if it is above `max`.
+    pub(super) fn at_most(self, max: u64) -> Self {
+        self.cost(self.cost.min(max))
+    }
+
     /// Lowers the cost to the [maximum hold](crate::Policy::max_hold) of the policy by which the
-    /// store decides the charge, if the cost exceeds this maximum.
+    /// store decides the charge, if the cost exceeds this maximum. A shadow does not lower the
+    /// cost.
     #[must_use]
     pub async fn within_max_hold(self, store: &(impl Store + ?Sized)) -> Self {
         let adjusted = store.adjusted_policy(self).await;
-        match adjusted.as_ref().unwrap_or(self.policy).max_hold() {
-            Some(max) if !self.is_check_only => self.cost(self.cost.min(max)),
+        let policy = adjusted.as_ref().unwrap_or(self.policy);
+        match policy.max_hold() {
+            Some(max) if !self.is_check_only && !policy.is_shadow() => self.at_most(max),
             _ => self,
         }
     }
@@ -27,19 +34,23 @@ impl Charge<'_> {
 impl Call<'_> {
     /// Returns `true` if this call is a [hold](Operation::Hold), possibly [in
     /// turn](Operation::HoldInTurn), with a cost above the [maximum hold](crate::Policy::max_hold)
-    /// of an enforced policy, by which the store decides a charge.
+    /// of an enforced policy, by which the store decides a charge. For an [`Operation::HoldUpTo`],
+    /// the minimum is compared instead of the cost.
     ///
     /// A store does not check the maximum hold. If a call exceeds the maximum, a
-    /// [`Limiter`](crate::Limiter) sends a peek of the same charges instead of the hold, and
-    /// returns the [refusal](Self::max_hold_refusal). An [`Operation::HoldUpTo`] never exceeds the
-    /// maximum, because the limiter lowers its costs [to the maximum](Charge::within_max_hold)
+    /// [`Limiter`](crate::Limiter) sends a peek instead of the hold, and returns the
+    /// [refusal](Self::max_hold_refusal). The peek has the same charges, or with an
+    /// [`Operation::HoldUpTo`], charges of the minimum. If an [`Operation::HoldUpTo`] does not
+    /// exceed the maximum, the limiter lowers its costs [to the maximum](Charge::within_max_hold)
     /// before it sends the call.
     #[must_use]
     pub async fn exceeds_max_hold(&self, store: &(impl Store + ?Sized)) -> bool {
-        if !matches!(self.operation, Operation::Hold | Operation::HoldInTurn { .. }) {
-            return false;
-        }
-        for charge in self.charges.iter() {
+        let max = match self.operation {
+            Operation::Hold | Operation::HoldInTurn { .. } => u64::MAX,
+            Operation::HoldUpTo { min } => min,
+            _ => return false,
+        };
+        for charge in self.charges.iter().map(|charge| charge.at_most(max)) {
             let adjusted = store.adjusted_policy(charge).await;
             let policy = adjusted.as_ref().unwrap_or(charge.policy);
             if !policy.is_shadow() && charge.exceeds_max_hold_of(policy) {

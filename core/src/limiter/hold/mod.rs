@@ -61,8 +61,9 @@ async_operations! {
 
     /// Makes a hold of the maximum amount that all policies admit, which is at least `min`. The
     /// amount is at most the cost, and at most the [maximum hold](crate::Policy::max_hold) of each
-    /// policy. [`Ticket::held`] returns the amount. Apart from the amount, this method is like
-    /// [`hold`](Self::hold).
+    /// policy that is not a shadow. If `min` is above such a maximum, the hold is refused as by
+    /// [`hold`](Self::hold). [`Ticket::held`] returns the amount. Apart from the amount, this
+    /// method is like [`hold`](Self::hold).
     ///
     /// # Errors
     ///
@@ -146,11 +147,21 @@ pub(super) async fn hold<S: Store>(
     operation: Operation,
     id: CallId<'_>,
 ) -> Result<Hold, Error> {
+    let call = Call::with_charges(operation, charges).with_id(id);
+    let is_too_large = call.exceeds_max_hold(limiter.store()).await;
+    if is_too_large {
+        // The limiter checks the call itself, because the store receives a peek instead of this
+        // call.
+        call.check()?;
+    }
     let mut bounded = SmallVec::<[Charge<'_>; 4]>::new();
     let charges = match operation.min_amount() {
-        Some(_) => {
+        Some(min) => {
             for charge in charges.iter() {
-                bounded.push(charge.within_max_hold(limiter.store()).await);
+                bounded.push(match is_too_large {
+                    true => charge.at_most(min),
+                    false => charge.within_max_hold(limiter.store()).await,
+                });
             }
             Charges::from(&bounded[..])
         }
@@ -158,10 +169,7 @@ pub(super) async fn hold<S: Store>(
     };
     let call = Call::with_charges(operation, charges).with_id(id);
     let sent_at = Sent::now();
-    let decision = if call.exceeds_max_hold(limiter.store()).await {
-        // The limiter checks the call itself, because the store receives a peek instead of this
-        // call.
-        call.check()?;
+    let decision = if is_too_large {
         let peek = Call::with_charges(Operation::Peek, charges);
         let refusal = call.max_hold_refusal(&limiter.store().decide(peek).await?);
         // A limit set can have raised the maximum since the check.
