@@ -51,7 +51,7 @@
 //! | charges to a policy [in shards](Policy::sharded) | The limit is never exceeded. A request is possibly refused although another shard has room: [see below](#hot-tenants). |
 //! | the slot is moving | The guarantees are the same. The store sends a call to the node that has the keys of the call, and the call is executed once. If only some keys of a call have moved, the call fails with `Busy`, unless the other keys move in time. A call has one key per charge, and another key if it has an [id](CallId). A refund, a reset and an operation of a hold also have the keys of [epochs](tidegate_redis#holds), except on slots. A key that does not exist counts as a key that has moved. |
 //! | the node has failed | The cluster loses the writes that the promoted replica had not received, so these amounts can be admitted again. [Waiting for replicas](ClusterStoreBuilder::wait_for_replicas) makes this loss rarer. |
-//! | the clock | The store uses the clock of the node that serves the slot. Differences between the clocks of nodes have no effect within a slot. After a failover, the store uses the clock of the new node. A state handles the difference of the clocks like any [step of its clock](Store). |
+//! | the clock | The store uses the clock of the node that serves the slot. Differences between the clocks of nodes have no effect within a slot. After a failover, the store uses the clock of the new node. A state handles the difference of the clocks like any [step of its clock](Store). Redis 6 replicates the lives of keys as spans: if the clock of the new node is earlier, its keys expire early by the difference. |
 //!
 //! # Calls across slots
 //!

@@ -44,7 +44,8 @@
 //!
 //! A failover of Redis can lose the last writes, because replicas lag behind. The new primary does
 //! not know the calls of these writes, so it can admit the same amount again. This is the only loss
-//! of exactness that no client can prevent.
+//! of exactness that no client can prevent. Redis 6 has another: it replicates the lives of keys as
+//! spans. If the clock of the new primary is earlier, its keys expire early by the difference.
 //!
 //! # Connections
 //!

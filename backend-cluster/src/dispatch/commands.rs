@@ -11,6 +11,7 @@ use tidegate_redis::connection::check_runtime;
 use tidegate_redis::connection::error::call_error;
 use tokio::time::sleep;
 
+use super::pipeline::may_have_moved;
 use crate::inner::Inner;
 use crate::routing::node::{Node, redirect_address};
 
@@ -57,7 +58,13 @@ impl Inner {
                     redirected = Some((other, true));
                 }
                 _ if is(ServerErrorKind::TryAgain) => sleep(PAUSE).await,
-                _ => return Err(call_error(&node.address.to_string(), error.clone())),
+                _ => {
+                    let error = call_error(&node.address.to_string(), error.clone());
+                    if may_have_moved(&error) {
+                        self.topology.trigger();
+                    }
+                    return Err(error);
+                }
             }
         }
         let message = format!("the nodes of the cluster do not agree about {slot:?}");

@@ -291,7 +291,7 @@ fn take_one_write<'c, 'a>(
 
 /// Returns `true` if an error possibly means that another node serves the slot, or will serve it
 /// soon.
-fn may_have_moved(error: &Error) -> bool {
+pub(super) fn may_have_moved(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::ReadOnly | ErrorKind::Busy)
 }
 

@@ -308,14 +308,22 @@ fn kind_of(error: &RedisError) -> ErrorKind {
         RedisKind::InvalidClientConfig | RedisKind::RESP3NotSupported => {
             ErrorKind::UnsupportedServer
         }
-        _ => match (error.code(), error.clone().into_server_errors()) {
-            (Some(code), _) => kind_of_code(code, error.detail().unwrap_or_default()),
-            // If several commands failed, the first failed command determines the kind.
-            (None, Some(errors)) => errors.first().map_or(ErrorKind::Protocol, |(_, error)| {
-                kind_of_code(error.code(), error.details().unwrap_or_default())
-            }),
-            (None, None) => ErrorKind::Protocol,
-        },
+        _ => first_server_error(error)
+            .map_or(ErrorKind::Protocol, |(code, detail)| kind_of_code(&code, &detail)),
+    }
+}
+
+/// Returns the code and the text of the first error of the server. For a transaction that the
+/// server aborted, this is the error of its first failed command.
+pub(super) fn first_server_error(error: &RedisError) -> Option<(String, String)> {
+    match error.clone().into_server_errors() {
+        Some(errors) => errors.first().map(|(_, error)| {
+            (error.code().to_owned(), error.details().unwrap_or_default().to_owned())
+        }),
+        None => {
+            let detail = error.detail().unwrap_or_default();
+            error.code().map(|code| (code.to_owned(), detail.to_owned()))
+        }
     }
 }
 
@@ -364,7 +372,13 @@ fn kind_of_text(detail: &str) -> ErrorKind {
     if refusals.iter().any(|text| detail.contains(text)) {
         return ErrorKind::Misconfigured;
     }
-    if detail.contains("max number of clients") {
+    let unavailable = [
+        "max number of clients",
+        // A node of a cluster runs a script, but refuses its commands.
+        "while the cluster is down",
+        "a slot not served",
+    ];
+    if unavailable.iter().any(|text| detail.contains(text)) {
         return ErrorKind::Unavailable;
     }
     ErrorKind::Protocol
@@ -393,6 +407,11 @@ mod tests {
                 ErrorKind::ReadOnly,
             ),
             ("ERR", "max number of clients reached", ErrorKind::Unavailable),
+            (
+                "ERR",
+                "Script attempted to execute a write command while the cluster is down and readonly",
+                ErrorKind::Unavailable,
+            ),
             ("WRONGPASS", "invalid username-password pair", ErrorKind::Misconfigured),
             ("DENIED", "Redis is running in protected mode", ErrorKind::Misconfigured),
             ("ERR", "DB index is out of range", ErrorKind::Misconfigured),

@@ -16,7 +16,7 @@ use tidegate_core::{Error, ErrorKind, Timestamp};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::error::{self, ConnectError};
+use super::error::{self, ConnectError, first_server_error};
 use super::given::{Channel, GivenConnection};
 use super::live::{Driver, LiveConnection};
 use super::source::Source;
@@ -299,8 +299,9 @@ impl Shared {
             return live.activity.close() == before.writes;
         }
         // Before version 7, Redis wraps an error of a script in another error.
-        let is_read_only = matches!(error.code(), Some("READONLY" | "NOREPLICAS"))
-            || error.detail().is_some_and(|detail| detail.contains(": -READONLY "));
+        let is_read_only = first_server_error(error).is_some_and(|(code, detail)| {
+            matches!(&*code, "READONLY" | "NOREPLICAS") || detail.contains(": -READONLY ")
+        });
         if is_read_only && live.since.elapsed() > MIN_LIFE {
             self.drop_connection(live);
         }

@@ -95,6 +95,39 @@ async fn never_more_than_the_limit_is_admitted() {
     assert_eq!(error.kind(), ErrorKind::UnsupportedServer, "{error}");
 }
 
+/// The server names the cause in the errors of the commands of an aborted transaction.
+#[tokio::test]
+async fn the_error_of_a_refused_transaction_names_its_cause() {
+    let redis = Redis::builder().user("l", "s", "~tidegate:* +@all -incrby").start().await.unwrap();
+    let store = |url: String| RedisStore::builder().url(url).script_free().build().unwrap();
+    let window = policy("p: fixed-window 100/1d");
+    let charge = [Charge::new(&window, "s")];
+    let kind = async |store: &RedisStore| {
+        store.decide(Call::acquire(&charge)).await.map_err(|error| error.kind())
+    };
+    assert_eq!(kind(&store(redis.url_for("l", "s"))).await, Err(ErrorKind::Misconfigured));
+    let own = store(redis.url());
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+    assert_eq!(kind(&own).await, Err(ErrorKind::OutOfMemory));
+    redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
+
+    // A connection to a server that became a replica is replaced, because another server possibly
+    // has its address now.
+    let primary = Redis::start().await.unwrap();
+    redis.replica_of(&primary).await.unwrap();
+    let connections = async || {
+        let connections = redis.info("total_connections_received").await.unwrap();
+        connections.parse::<u64>().unwrap()
+    };
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    let before = connections().await;
+    for _ in 0..2 {
+        assert_eq!(kind(&own).await, Err(ErrorKind::ReadOnly));
+    }
+    // One connection of this test, and the new one of the store.
+    assert_eq!(connections().await, before + 2);
+}
+
 #[tokio::test]
 async fn other_policies_and_operations_are_unsupported() {
     let store = RedisStore::builder().script_free().build().unwrap();

@@ -173,6 +173,12 @@ async fn answer(words: &[String], shared: &Shared, writer: &mut OwnedWriteHalf) 
                 Say::Close => return Err(io::ErrorKind::ConnectionReset.into()),
             }
         }
+        _ if words.iter().any(|word| word.contains("{limits}")) => {
+            match shared.says.lock().unwrap().pop_front() {
+                Some(Say::Error(text)) => format!("-{text}\r\n").into_bytes(),
+                _ => b"+OK\r\n".to_vec(),
+            }
+        }
         _ => b"+OK\r\n".to_vec(),
     };
     writer.write_all(&reply).await

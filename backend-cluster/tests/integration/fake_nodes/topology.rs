@@ -47,6 +47,20 @@ async fn the_slots_are_queried_again_but_not_after_every_error() {
     }
 }
 
+/// A node that loads its data, or that is isolated, is possibly replaced by its replica.
+#[tokio::test]
+async fn the_slots_are_queried_again_after_an_error_of_the_limit_set() {
+    for text in ["CLUSTERDOWN The cluster is down", "LOADING Redis is loading the dataset"] {
+        let (low, high, store) = two_nodes().await;
+        assert!(acquire(&store, LOW).await.unwrap().is_allowed());
+        let before = slot_queries(&low) + slot_queries(&high);
+        low.says(vec![Say::Error(text.to_owned()); 100]);
+        assert!(store.limit_book().read().await.is_err());
+        let is_queried = async || (slot_queries(&low) + slot_queries(&high) > before).then_some(());
+        eventually(Duration::from_secs(20), "a query", is_queried).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_redirected_call_does_not_wait_for_a_new_slot_map() {
     // The store queries the nodes for the slot map at most every 100 ms. A redirected call must not
