@@ -24,7 +24,7 @@ use super::{FieldError, FieldFormat, FieldScope, names};
 /// |---|---|
 /// | policy (`q`, `w`) | the limit and its window. A bucket is written as its capacity and the time in which it fills. `w` is rounded up to seconds. A window below one second is omitted, or written as 1 in the older drafts, which require it |
 /// | remaining (`r`) | the remaining amount of the verdict, rounded down; 0 for a blocked subject |
-/// | reset (`t`), of an admission | the time until the policy has fully recovered, rounded up |
+/// | reset (`t`), of an admission | the time until the policy has fully recovered, rounded up; if nothing remains, the time until [more remains](PolicyVerdict::next_after) |
 /// | reset (`t`), of a refusal | the wait of a policy that refuses, rounded up. The other policies have no reset, and neither has a policy for which no wait is long enough |
 /// | `Retry-After` | only of a refusal: the longest wait of the policies that refuse, rounded up, and at least 1. Omitted if no wait is long enough |
 ///
@@ -551,6 +551,8 @@ fn member(name: &str) -> Text {
 /// Returns the reset `t` of a verdict, in seconds. Returns `None` if the verdict has no reset.
 fn reset(verdict: &PolicyVerdict<'_>, is_denied: bool) -> Option<u64> {
     let span = match is_denied {
+        // A client waits for `t` if nothing remains. A bucket can admit long before it is full.
+        false if verdict.remaining() == 0 => Some(verdict.next_after()),
         false => Some(verdict.reset_after()),
         true if verdict.refuses() => verdict.retry_after(),
         true => None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
-use tidegate_core::{Error, PolicyVerdict};
+use tidegate_core::{Error, Outcome, PolicyVerdict};
 
 use super::decide::Decided;
 use super::limit::NoSubject;
@@ -91,6 +91,18 @@ impl<'a> Refusal<'a> {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.decided?.decision.retry_after()
+    }
+
+    /// Returns `true` if the time until the request is admitted is not known, only because no slots
+    /// are free.
+    fn waits_for_slots(&self) -> bool {
+        let unknown =
+            self.verdicts().filter(|verdict| verdict.refuses() && verdict.retry_after().is_none());
+        let mut unknown = unknown.peekable();
+        unknown.peek().is_some()
+            && unknown.all(|verdict| {
+                verdict.policy().is_concurrent() && verdict.outcome() == Outcome::Denied
+            })
     }
 
     /// Returns a problem of RFC 9457, which has the media type [`Problem::CONTENT_TYPE`].
@@ -215,7 +227,9 @@ impl<B: From<String>> Respond<B> for ProblemJson {
 /// | 500 | 13, `INTERNAL` |
 ///
 /// For clients that retry automatically, `grpc-retry-pushback-ms` contains the time in milliseconds
-/// after which a client may retry. The value is −1 if no wait is long enough.
+/// after which a client may retry. The value is −1 if no wait is long enough. The field is absent
+/// if only slots refuse the request: they are free when another call ends, and this time is not
+/// known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GrpcStatus;
 
@@ -244,7 +258,7 @@ impl<B: Default> Respond<B> for GrpcStatus {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(GRPC_STATUS, HeaderValue::from_static(code));
         headers.insert(GRPC_MESSAGE, detail.unwrap_or(HeaderValue::from_static(message)));
-        if refusal.decided.is_some() {
+        if refusal.decided.is_some() && !refusal.waits_for_slots() {
             let millis = refusal.retry_after().map(|wait| wait.as_micros().div_ceil(1_000));
             let pushback = millis.and_then(|millis| i64::try_from(millis).ok()).unwrap_or(-1);
             headers.insert(GRPC_PUSHBACK, HeaderValue::from(pushback));

@@ -69,6 +69,31 @@ async fn dropped_before_the_decision_a_request_costs_nothing() {
     );
 }
 
+/// A server stops reading after the announced length, and does not read the body of a response to
+/// HEAD.
+#[tokio::test(start_paused = true)]
+async fn a_response_that_was_sent_as_announced_was_not_cut() {
+    for (method, length, frames, expected) in [
+        ("GET", "11", 2, [1, 100, 11]),
+        ("GET", "11", 1, [1, 0, 5]),
+        ("GET", "12", 2, [1, 0, 11]),
+        ("HEAD", "11", 0, [1, 100, 0]),
+        ("GET", "0", 0, [1, 100, 0]),
+    ] {
+        let limiter = limiter(watched(Duration::ZERO), 10_000);
+        let layer = layer(&limiter).if_cut(OnDrop::Cancel);
+        let mut request = plan(&[], 200, &[Sends(5), Sends(6), Hang]);
+        *request.method_mut() = method.parse().unwrap();
+        request.headers_mut().insert("announced", length.parse().unwrap());
+        let mut body = send(&layer, request).await.unwrap().into_body();
+        for _ in 0..frames {
+            body.frame().await.unwrap().unwrap();
+        }
+        drop(body);
+        assert_eq!(taken(&limiter).await, expected, "{method} {length} {frames}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_body_in_memory_that_was_sent_was_not_cut() {
     let limiter = limiter(watched(Duration::ZERO), 10_000);

@@ -23,7 +23,7 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tidegate_http::server::hold::HoldBody;
-use tidegate_http::server::{ActualCost, HoldLayer, Limit, RateLimitLayer, Usage};
+use tidegate_http::server::{ActualCost, HoldLayer, Limit, RateLimitLayer, Respond, Usage};
 use tidegate_http::subject::Everybody;
 use tidegate_memory::core::layers::{Layer as StoreLayer, Layered};
 use tidegate_memory::{
@@ -79,6 +79,12 @@ impl From<String> for PlannedBody {
     }
 }
 
+impl Default for PlannedBody {
+    fn default() -> Self {
+        String::new().into()
+    }
+}
+
 impl Body for PlannedBody {
     type Data = Bytes;
     type Error = Failed;
@@ -125,9 +131,11 @@ impl Body for PlannedBody {
     }
 }
 
-/// Executes the plan that the request contains as its body.
+/// Executes the plan that the request contains as its body. The response announces the length in
+/// the field `announced` of the request.
 async fn handle(request: Request<Plan>) -> Result<Response<PlannedBody>, Failed> {
     let usage = Usage::from_extensions(request.extensions());
+    let announced = request.headers().get("announced").cloned();
     let Plan { before, status, after } = request.into_body();
     for step in before {
         match step {
@@ -141,7 +149,9 @@ async fn handle(request: Request<Plan>) -> Result<Response<PlannedBody>, Failed>
     }
     let knows_its_end = after.len().is_multiple_of(2);
     let body = PlannedBody { steps: after.into(), usage, waiting: None, knows_its_end };
-    Ok(Response::builder().status(status).body(body).unwrap())
+    let mut response = Response::builder().status(status).body(body).unwrap();
+    response.headers_mut().extend(announced.map(|length| (http::header::CONTENT_LENGTH, length)));
+    Ok(response)
 }
 
 fn plan(before: &[Step], status: u16, after: &[Step]) -> Request<Plan> {
@@ -151,7 +161,11 @@ fn plan(before: &[Step], status: u16, after: &[Step]) -> Request<Plan> {
 type Sending = Pin<Box<dyn Future<Output = Sent> + Send>>;
 type Sent = Result<Response<HoldBody<PlannedBody>>, Failed>;
 
-fn send<S: Store + 'static>(layer: &HoldLayer<S>, request: Request<Plan>) -> Sending {
+fn send<S, R>(layer: &HoldLayer<S, R>, request: Request<Plan>) -> Sending
+where
+    S: Store + 'static,
+    R: Respond<PlannedBody> + Send + Sync + 'static,
+{
     let mut service = layer.layer(tower::service_fn(handle));
     Box::pin(async move {
         poll_fn(|context| Service::<Request<Plan>>::poll_ready(&mut service, context)).await?;

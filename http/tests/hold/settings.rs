@@ -54,6 +54,26 @@ async fn a_repetition_pays_what_the_first_request_did_not_pay() {
     }
 }
 
+/// The server drops the body of the repetition before it has read the end.
+#[tokio::test(start_paused = true)]
+async fn a_repetition_whose_body_is_dropped_pays_what_the_first_request_did_not_pay() {
+    for delay in [Duration::ZERO, Duration::from_millis(10)] {
+        let limiter = limiter(watched(delay), 1_000);
+        let layer = by_key(&limiter);
+        for (status, expected) in [(500, [0, 0, 0]), (200, [1, 40, 7]), (200, [1, 40, 7])] {
+            let request = plan(&[Tokens(40)], status, &[Sends(3), Sends(4)]);
+            let response = send(&layer, with_key("a", request)).await.unwrap();
+            let mut body = response.into_body();
+            for _ in 0..2 {
+                body.frame().await.unwrap().unwrap();
+            }
+            drop(body);
+            limiter.guards_settled().await;
+            assert_eq!(taken(&limiter).await, expected, "{status} {delay:?}");
+        }
+    }
+}
+
 /// Two requests with one id share a hold. If one of them disconnects, the other still pays.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_disconnects_before_its_decision_does_not_cancel_a_hold_that_it_shares() {

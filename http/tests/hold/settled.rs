@@ -2,6 +2,7 @@
 
 use super::*;
 use Step::{Bytes as Sends, Fail, Tokens, Trailers, Wait};
+use tidegate_http::server::GrpcStatus;
 
 #[tokio::test(start_paused = true)]
 async fn a_response_costs_what_it_used() {
@@ -230,6 +231,32 @@ async fn slots_are_held_until_the_body_has_ended_or_is_dropped() {
     let peek = limiter.subject("").cost(0).peek().await.unwrap();
     let [tokens, slots] = peek.verdicts() else { panic!("{peek:?}") };
     assert_eq!((10_000 - tokens.remaining(), slots.remaining()), (107, 1));
+}
+
+/// With a negative pushback, a client would never retry, although a slot is soon free.
+#[tokio::test(start_paused = true)]
+async fn a_client_of_grpc_retries_by_its_own_backoff_if_only_slots_refuse() {
+    for (policies, pushback) in [
+        (["tokens: fixed-window 9/1h", "slots: concurrent 1 lease 5m"], None),
+        (["tokens: fixed-window 0/1h", "slots: concurrent 1 lease 5m"], Some("-1")),
+        (["tokens: fixed-window 1/1h", "slots: concurrent 1 lease 5m"], None),
+        (["tokens: fixed-window 1/1h", "slots: concurrent 2 lease 5m"], Some("3600000")),
+    ] {
+        let limiter = Limiter::new(
+            watched(Duration::ZERO),
+            policies.map(|text| text.parse::<Policy>().unwrap()),
+        );
+        let limits = ["tokens", "slots"].map(|name| Limit::by(name, Everybody));
+        let layer = RateLimitLayer::new(limiter.unwrap(), limits).unwrap();
+        let layer = layer.respond(GrpcStatus).hold_for(TTL, []).unwrap();
+        let request = || plan(&[], 200, &[Sends(1), Wait(9)]);
+        let _first = send(&layer, request()).await.unwrap();
+        let refused = send(&layer, request()).await.unwrap();
+        let fields = refused.headers();
+        assert_eq!(fields["grpc-status"], "8");
+        let given = fields.get("grpc-retry-pushback-ms").map(|value| value.to_str().unwrap());
+        assert_eq!(given, pushback, "{policies:?}");
+    }
 }
 
 /// A gRPC server sends the status of a call in the trailers.

@@ -25,7 +25,7 @@ async fn admissions_and_refusals_tell_the_limits() {
         ),
         (
             200,
-            &[("ratelimit", r#""user";r=0;t=20, "all";r=98;t=30"#), ("ratelimit-policy", policies)],
+            &[("ratelimit", r#""user";r=0;t=10, "all";r=98;t=30"#), ("ratelimit-policy", policies)],
         ),
         (
             429,

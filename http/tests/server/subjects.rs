@@ -4,6 +4,7 @@ use http::request::Parts;
 use http::{HeaderValue, StatusCode};
 use tidegate_http::server::{GrpcStatus, Limit, RateLimitLayer};
 use tidegate_http::subject::{ApiKey, ClientAddress, Everybody, ExtractSubject, HashKey};
+use tidegate_memory::{PolicyLists, StoreExt};
 use tower::Layer;
 
 use super::*;
@@ -40,6 +41,32 @@ async fn a_server_that_does_not_pass_the_peers_address_on_is_told_what_to_set() 
         assert!(text.contains("no subject for the limit 'ip': the server does not pass"), "{text}");
         assert!(text.contains("with tonic, set `ClientAddress::peer_by`"), "{text}");
         assert!(text.contains("`into_make_service_with_connect_info::<SocketAddr>()`"), "{text}");
+    }
+}
+
+/// The subject of an IPv6 client is its network.
+#[tokio::test]
+async fn a_list_finds_the_networks_of_clients() {
+    let lists = "deny 2001:db8:bad::/48\nallow 2001:db8:7::/64\ndeny 10.0.0.0/8\n".parse().unwrap();
+    let store = MemoryStore::new().listed(PolicyLists::new().with("ip", lists));
+    let policy: Policy = "ip: fixed-window 1/1m".parse().unwrap();
+    let limiter = Limiter::new(store, [policy]).unwrap();
+    let layer = RateLimitLayer::new(limiter, [Limit::by("ip", ClientAddress::peer())]).unwrap();
+    let mut service = layer.layer(Inner::default());
+    for (peer, statuses) in [
+        ("[2001:db8:bad:1::9]:1", [429, 429]),
+        ("[2001:db8:7::9]:1", [200, 200]),
+        ("[2001:db8:8::9]:1", [200, 429]),
+        ("10.1.1.1:1", [429, 429]),
+        ("11.1.1.1:1", [200, 429]),
+    ] {
+        for status in statuses {
+            let mut request = request("/", &[]);
+            let peer = tidegate_http::subject::PeerAddr(peer.parse().unwrap());
+            request.extensions_mut().insert(peer);
+            let response = send(&mut service, request).await.unwrap();
+            assert_eq!(response.status(), status, "{peer:?}");
+        }
     }
 }
 

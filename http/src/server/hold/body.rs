@@ -15,9 +15,10 @@ pin_project! {
     /// inner service and counts its bytes. The end of the body settles the hold of the request.
     ///
     /// The data of the body never waits for the store. Only the end of the body waits until the
-    /// store has settled the hold. If the body is dropped earlier, for example because the client
-    /// disconnected, the drop settles the hold. For a store that does not answer immediately, a
-    /// task does this.
+    /// store has settled the hold. If the body is dropped before its end was read, the drop settles
+    /// the hold. For a store that does not answer immediately, a task does this. A client that
+    /// disconnects is one reason. Another is a server such as hyper, which does not read the end of
+    /// a body of known length.
     pub struct HoldBody<B> {
         #[pin]
         inner: B,
@@ -98,8 +99,8 @@ impl<B: Body> Body for HoldBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        // While this method returns `false`, servers poll the body to its end. At the end, the hold
-        // is settled without a task.
+        // While this method returns `false`, most servers read the body to its end. At the end, the
+        // hold is settled without a task.
         self.hold.is_none() && self.settling.is_none() && self.inner.is_end_stream()
     }
 

@@ -59,7 +59,8 @@ impl<S, R> HoldLayer<S, R> {
 
     /// Sets a function that returns the id of a hold, such as an idempotency key. If an earlier
     /// request had the same id, and the store still remembers this id, both requests are admitted
-    /// and charged as one request, at the higher of their costs. A request that disconnects before
+    /// and charged as one request, at the higher of their costs. If several later requests cost
+    /// more, only the first of them is charged the difference. A request that disconnects before
     /// its decision then keeps its estimate until the hold lapses. If the layer has a limit of
     /// [slots](tidegate_core::Concurrent), a request whose id belongs to a request that has ended
     /// fails with [`ErrorKind::AlreadySettled`](tidegate_core::ErrorKind::AlreadySettled). If the

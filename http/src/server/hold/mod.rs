@@ -85,9 +85,9 @@
 //!
 //! # Cost
 //!
-//! A body is wrapped in a generic type and is not boxed. A task is spawned only for a request that
-//! is cut, and only if the store does not answer immediately. A request takes two calls to the
-//! store, a clone of the service, and about thirty allocations (with three limits, in memory).
+//! A body is wrapped in a generic type and is not boxed. A task is spawned only if the server drops
+//! the body before its end, and the store does not answer immediately. A request takes two calls to
+//! the store, a clone of the service, and about thirty allocations (with three limits, in memory).
 //! Therefore, use a layer without holds for routes that need no estimates.
 //!
 //! The layer needs a Tokio runtime.

@@ -6,15 +6,17 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{Method, StatusCode, response};
 use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
 use tidegate_core::{
     AlreadySettled, Error, ErrorKind, HoldGuard, Limiter, MAX_EXACT, MultiRequest, OnDrop, Policy,
-    Store, Subject, Ticket,
+    Store, Subject,
 };
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
@@ -28,6 +30,9 @@ use super::usage::{Totals, Usage};
 
 /// The minimum time between two reports of an upgraded connection.
 const MIN_INTERVAL_OF_UPGRADED: Duration = Duration::from_secs(1);
+
+/// The maximum time that a task waits for the settlement of a request that was dropped.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A call to the store after a response. It returns nothing, because no caller is left to handle an
 /// error. The store layer `observed` counts errors.
@@ -70,9 +75,14 @@ struct HeldRequest<S: Store + 'static> {
     guard: Option<HoldGuard<S>>,
     charges: SmallVec<[HeldCharge; 4]>,
     usage: Arc<Totals>,
+    /// The runtime that settles the hold if this value is dropped.
+    runtime: Handle,
     body_bytes: u64,
+    /// The length of the body that the response announces.
+    content_length: Option<u64>,
     has_chosen_id: bool,
     is_connect: bool,
+    is_head: bool,
     is_upgraded: bool,
     is_ended: bool,
     /// Whether the last report has failed.
@@ -128,10 +138,10 @@ async fn hold_limits<S: Store + 'static>(
     limits: &[LimitCharge<'_>],
     request: &Parts,
 ) -> Result<(Decided, Option<(HeldRequest<S>, Usage)>), Error> {
-    if Handle::try_current().is_err() {
+    let Ok(runtime) = Handle::try_current() else {
         let message = "a layer that holds needs a Tokio runtime, to settle when a request is cut";
         return Err(Error::new(ErrorKind::Unsupported, message));
-    }
+    };
     // `guards_settled` waits for this request even before its guard exists. If the caller is
     // cancelled, a task awaits the call and settles the hold.
     let _counted = limiter.counted_guard();
@@ -178,9 +188,12 @@ async fn hold_limits<S: Store + 'static>(
         guard: Some(HoldGuard::new(limiter, ticket, OnDrop::Settle)?),
         charges,
         usage: totals,
+        runtime,
         body_bytes: 0,
+        content_length: None,
         has_chosen_id,
         is_connect: request.method == Method::CONNECT,
+        is_head: request.method == Method::HEAD,
         is_upgraded: false,
         is_ended: false,
         report_failed: Arc::default(),
@@ -227,7 +240,6 @@ impl<S: Store + 'static> HeldRequest<S> {
         if !std::mem::take(&mut self.is_upgraded) {
             return;
         }
-        let Ok(runtime) = Handle::try_current() else { return };
         let Some(guard) = self.guard.take() else { return };
         let mut open = Box::new(Self {
             limiter: self.limiter.clone(),
@@ -235,11 +247,12 @@ impl<S: Store + 'static> HeldRequest<S> {
             guard: Some(guard),
             charges: std::mem::take(&mut self.charges),
             usage: Arc::clone(&self.usage),
+            runtime: self.runtime.clone(),
             report_failed: Arc::clone(&self.report_failed),
             is_ended: true,
             ..*self
         });
-        runtime.spawn(async move {
+        self.runtime.spawn(async move {
             let interval = open.settings.interval.max(MIN_INTERVAL_OF_UPGRADED);
             while timeout(interval, open.usage.until_unused()).await.is_err() {
                 if let Some(report) = open.report() {
@@ -250,36 +263,26 @@ impl<S: Store + 'static> HeldRequest<S> {
         });
     }
 
-    /// Charges the part of the costs that the settlement could not charge. There are two cases:
-    ///
-    /// * An earlier request with the same id settled the hold at lower costs.
-    /// * The store has forgotten the hold, because the client did not read the body for so long.
-    async fn charge_rest(&self, ticket: &Ticket, costs: &Costs, error: &Error) {
-        let source = error.source().and_then(|source| source.downcast_ref::<AlreadySettled>());
-        let settled = source.map(AlreadySettled::costs);
-        if settled.is_none() && error.kind() != ErrorKind::UnknownHold {
-            return;
-        }
-        let charged = |index: usize, charge: &HeldCharge| match settled {
-            Some(settled) => settled.get(index).copied().unwrap_or(0),
-            // The store has refunded the hold when it lapsed, because no cost was reported.
-            None if charge.policy.refunds_lapsed() && charge.confirmed == charge.held => 0,
-            None => charge.confirmed,
-        };
-        let mut rest = Costs::new();
-        for (index, charge) in self.charges.iter().enumerate() {
-            let is_same = |(policy, _): &&(Policy, u64)| policy.name() == charge.policy.name();
-            if charge.policy.is_concurrent() || rest.iter().any(|known| is_same(&known)) {
-                continue;
+    /// Returns the call that settles the hold, or `None` if its settlement was started before. If
+    /// the call is dropped before its end, the drop of the guard settles the hold.
+    fn settlement(&mut self) -> Option<StoreCall> {
+        self.learn_report();
+        self.hand_over();
+        let (guard, costs) = self.take_guard()?;
+        let (limiter, charges) = (self.limiter.clone(), std::mem::take(&mut self.charges));
+        Some(Box::pin(async move {
+            let Some(ticket) = guard.ticket() else { return };
+            if let Err(error) = limiter.settle(ticket, by_name(&costs)).await {
+                let rest = rest(&charges, &costs, &error);
+                if rest.iter().any(|(_, cost)| *cost > 0) {
+                    let id = Sha256::digest([b"rest of ", ticket.id()].concat());
+                    // No caller is left to handle an error. The store layer `observed` counts
+                    // errors.
+                    let _ = limiter.charge_after(ticket, &id, by_name(&rest)).await;
+                }
             }
-            let cost = costs.iter().find(is_same).map_or(charge.held, |(_, cost)| *cost);
-            rest.push((charge.policy.clone(), cost.saturating_sub(charged(index, charge))));
-        }
-        if rest.iter().any(|(_, cost)| *cost > 0) {
-            let id = Sha256::digest([b"rest of ", ticket.id()].concat());
-            // No caller is left to handle an error. The store layer `observed` counts errors.
-            let _ = self.limiter.charge_after(ticket, &id, by_name(&rest)).await;
-        }
+            let _ = guard.into_ticket();
+        }))
     }
 
     /// Takes the guard, and returns it with all costs that are known. The costs are also set in the
@@ -308,12 +311,45 @@ fn by_name(costs: &Costs) -> impl Iterator<Item = (&str, u64)> {
     costs.iter().map(|(policy, cost)| (policy.name(), *cost))
 }
 
+/// Returns the part of the costs that a settlement with this error could not charge. There are two
+/// cases:
+///
+/// * An earlier request with the same id settled the hold at lower costs.
+/// * The store has forgotten the hold, because the client did not read the body for so long.
+fn rest(charges: &[HeldCharge], costs: &Costs, error: &Error) -> Costs {
+    let source = error.source().and_then(|source| source.downcast_ref::<AlreadySettled>());
+    let settled = source.map(AlreadySettled::costs);
+    let mut rest = Costs::new();
+    if settled.is_none() && error.kind() != ErrorKind::UnknownHold {
+        return rest;
+    }
+    let charged = |index: usize, charge: &HeldCharge| match settled {
+        Some(settled) => settled.get(index).copied().unwrap_or(0),
+        // The store has refunded the hold when it lapsed, because no cost was reported.
+        None if charge.policy.refunds_lapsed() && charge.confirmed == charge.held => 0,
+        None => charge.confirmed,
+    };
+    for (index, charge) in charges.iter().enumerate() {
+        let is_same = |(policy, _): &&(Policy, u64)| policy.name() == charge.policy.name();
+        if charge.policy.is_concurrent() || rest.iter().any(|known| is_same(&known)) {
+            continue;
+        }
+        let cost = costs.iter().find(is_same).map_or(charge.held, |(_, cost)| *cost);
+        rest.push((charge.policy.clone(), cost.saturating_sub(charged(index, charge))));
+    }
+    rest
+}
+
 impl<S: Store + 'static> OpenHold for HeldRequest<S> {
     fn respond(&mut self, response: Option<&response::Parts>, is_refunded: bool) {
         self.is_upgraded = response.is_some_and(|response| {
             response.status == StatusCode::SWITCHING_PROTOCOLS
                 || self.is_connect && response.status.is_success()
         });
+        let length = response.and_then(|response| response.headers.get(CONTENT_LENGTH));
+        self.content_length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        // A server drops the body of a response to HEAD, and an empty body, without reading it.
+        self.is_ended |= response.is_some() && (self.is_head || self.content_length == Some(0));
         for charge in &mut self.charges {
             charge.is_cancelled |= is_refunded && charge.is_refundable;
             if let (Some(response), Some(Rule::Response(cost))) =
@@ -342,6 +378,8 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
 
     fn count(&mut self, bytes: u64) {
         self.body_bytes = self.body_bytes.saturating_add(bytes);
+        // A server drops a body after its announced length, without reading its end.
+        self.is_ended |= self.content_length == Some(self.body_bytes);
     }
 
     fn end(&mut self) {
@@ -386,19 +424,7 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
     }
 
     fn settle(mut self: Box<Self>) -> StoreCall {
-        self.learn_report();
-        self.hand_over();
-        let open = self.take_guard();
-        Box::pin(async move {
-            let Some((guard, costs)) = open else { return };
-            // The guard is dropped after the settlement. If the caller is cancelled before that,
-            // the drop settles the hold.
-            let Some(ticket) = guard.ticket() else { return };
-            if let Err(error) = self.limiter.settle(ticket, by_name(&costs)).await {
-                self.charge_rest(ticket, &costs, &error).await;
-            }
-            let _ = guard.into_ticket();
-        })
+        self.settlement().unwrap_or_else(|| Box::pin(std::future::ready(())))
     }
 
     fn cancel(mut self: Box<Self>) -> StoreCall {
@@ -414,8 +440,12 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
 
 impl<S: Store + 'static> Drop for HeldRequest<S> {
     fn drop(&mut self) {
-        self.hand_over();
-        // The drop of the guard settles the hold.
-        drop(self.take_guard());
+        let Some(mut settlement) = self.settlement() else { return };
+        if self.limiter.store().answers_immediately() {
+            let _entered = self.runtime.enter();
+            let _ = settlement.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        } else {
+            self.runtime.spawn(async move { timeout(SETTLE_TIMEOUT, settlement).await });
+        }
     }
 }

@@ -111,6 +111,10 @@ impl Usage {
 
     /// Sets the total usage, and replaces all previous reports. Use this method if the exact usage
     /// becomes known at the end, after the handler has reported its own count.
+    ///
+    /// Usage above the estimate that the layer has already
+    /// [charged](super::HoldLayer::report_every) stays charged, even if the total is lower. So a
+    /// count during the response must not be too high.
     pub fn set(&self, measure: &str, total: u64) {
         if let Some(outer) = &self.outer {
             outer.set(measure, total);
