@@ -40,17 +40,20 @@ const KNOWN: &[(Format, &str)] = &[
         Format::HaProxy,
         r"^(?<ip>\S+):\d+ \[(?<time>[^\]]+)\] (?<frontend>\S+) (?<backend>[^ /]+)/(?<server>\S+) [\d/+-]+ \+?(?<bytes>\d+) (?<flags>\S{2}) [\d/+]+ \d+/\d+",
     ),
+    // Envoy does not escape the quotes in header fields of a client. If further quotes follow the
+    // known fields, a client has possibly forged the fields after its own, so the line does not match.
+    //
     // The format of Istio. It differs from the default format of Envoy: a reason follows the
     // status, and the address of the client is at the end.
     (
         Format::Envoy,
-        r#"^\[(?<time>[^\]]+)\] "(?<request>(?<method>[^ "]*) (?<path>[^ "]*)[^"]*)" (?<status>\d+|-) \S+ \S+ \S+ "[^"]*" (?<received_bytes>\d+|-) (?<bytes>\d+|-) (?<duration>\d+|-) \S+ "(?<forwarded>[^"]*)" "(?<agent>[^"]*)" "(?<request_id>[^"]*)" "(?<authority>[^"]*)" "(?<upstream>[^"]*)" \S+ \S+ \S+ (?<ip>\S+)"#,
+        r#"^\[(?<time>[^\]]+)\] "(?<request>(?<method>[^ "]*) (?<path>[^ "]*)[^"]*)" (?<status>\d+|-) \S+ \S+ \S+ "[^"]*" (?<received_bytes>\d+|-) (?<bytes>\d+|-) (?<duration>\d+|-) \S+ "(?<forwarded>[^"]*)" "(?<agent>[^"]*)" "(?<request_id>[^"]*)" "(?<authority>[^"]*)" "(?<upstream>[^"]*)" \S+ \S+ \S+ (?<ip>\S+)(?: [^"]*)?$"#,
     ),
     // A line of Envoy in its default format:
     // [2026-05-01T10:00:00.1Z] "GET / HTTP/2" 200 - 0 226 100 99 "203.0.113.9" "agent" "id" "authority" "10.0.0.1:80"
     (
         Format::Envoy,
-        r#"^\[(?<time>[^\]]+)\] "(?<request>(?<method>[^ "]*) (?<path>[^ "]*)[^"]*)" (?<status>\d+|-) \S+ (?<received_bytes>\d+|-) (?<bytes>\d+|-) (?<duration>\d+|-) \S+ "(?<forwarded>[^"]*)" "(?<agent>[^"]*)" "(?<request_id>[^"]*)" "(?<authority>[^"]*)" "(?<upstream>[^"]*)""#,
+        r#"^\[(?<time>[^\]]+)\] "(?<request>(?<method>[^ "]*) (?<path>[^ "]*)[^"]*)" (?<status>\d+|-) \S+ (?<received_bytes>\d+|-) (?<bytes>\d+|-) (?<duration>\d+|-) \S+ "(?<forwarded>[^"]*)" "(?<agent>[^"]*)" "(?<request_id>[^"]*)" "(?<authority>[^"]*)" "(?<upstream>[^"]*)"(?: [^"]*)?$"#,
     ),
 ];
 

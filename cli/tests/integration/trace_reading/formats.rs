@@ -125,6 +125,28 @@ fn envoy() {
     );
 }
 
+/// Envoy does not escape the quotes in the header fields of a client.
+#[test]
+fn a_header_field_forges_no_address_in_logs_of_envoy() {
+    for (good, forged, field) in [
+        (
+            r#"[2026-05-01T10:00:00.310Z] "GET / HTTP/2" 200 - 154 0 226 100 "203.0.113.5" "curl" "cc21" "locations" "10.0.2.1:80""#,
+            r#"[2026-05-01T10:00:00.310Z] "GET / HTTP/2" 200 - 154 0 226 100 "198.51.100.7" "ua" "id" "auth" "up, 203.0.113.9" "curl" "cc21" "locations" "10.0.2.1:80""#,
+            "forwarded",
+        ),
+        (
+            r#"[2026-05-01T10:00:00.127Z] "GET / HTTP/1.1" 200 - via_upstream - "-" 0 135 3 1 "-" "curl/8" "84" "httpbin" "10.44.1.27:80" out 10.44.1.23:37652 10.0.45.184:8000 203.0.113.5:46520 - default"#,
+            r#"[2026-05-01T10:00:00.127Z] "GET / HTTP/1.1" 200 - via_upstream - "-" 0 135 3 1 "-" "x" "i" "a" "u" c l d 198.51.100.7 " "84" "httpbin" "10.44.1.27:80" out 10.44.1.23:37652 10.0.45.184:8000 203.0.113.5:46520 - default"#,
+            "ip",
+        ),
+    ] {
+        let text = format!("{good}\n{forged}\n{good}\n");
+        let (kept, summary) = read(text, &by(field)).unwrap();
+        let subjects: Vec<&str> = kept.records.iter().map(|record| &*record.1).collect();
+        assert_eq!((subjects, summary.malformed), (vec!["203.0.113.5"; 2], 1));
+    }
+}
+
 #[test]
 fn logfmt() {
     let text = "time=2026-05-01T10:00:00Z level=info msg=\"a \\\"b\\\" c\" remote_ip=203.0.113.5:80 user=\"J. \\\"X\\\" Y\" bytes=12\n\
