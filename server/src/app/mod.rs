@@ -206,6 +206,7 @@ impl<'s> App<'s> {
         };
         let v1 = calls(&store, Source::V1, "/v1", activity.clone());
         let routes = json::routes(Arc::clone(&service), Some(metrics.clone()));
+        let routes = routes.merge(json::operator_routes(Arc::clone(&service), access.clone()));
         start_http(http, routes.merge(v1::routes(v1, access)), settings.http.settings());
         if let Some(debug) = debug {
             say(format_args!("debug port on {}", debug.url()));

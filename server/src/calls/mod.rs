@@ -40,15 +40,6 @@ pub use request::{CallRequest, ChargeRequest};
 pub use stats::{CallStats, Outcome};
 pub use verb::{CallOptions, OptionError, Verb};
 
-/// Returns the messages of an error and its causes, without the kind of the error. The protocols
-/// send the kind separately.
-pub(crate) fn without_kind(error: &Error) -> String {
-    let shown = format!("{error:#}");
-    let message =
-        shown.strip_prefix(error.kind().as_str()).and_then(|rest| rest.strip_prefix(": "));
-    message.map(str::to_owned).unwrap_or(shown)
-}
-
 /// Decides calls. Each call contains its own policies.
 #[derive(Debug)]
 pub struct Calls {

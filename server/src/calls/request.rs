@@ -75,17 +75,22 @@ impl CallRequest {
     /// costs of a hold up to its costs to them.
     pub(super) async fn bounded_by(&self, store: &dyn Store) -> Cow<'_, Self> {
         match self.operation {
+            _ if self.is_hold() && self.exceeds_max_hold(store).await => {
+                let mut request = Self { is_too_large: true, ..self.clone() };
+                if let Operation::HoldUpTo { min } = self.operation {
+                    request
+                        .charges
+                        .iter_mut()
+                        .for_each(|charge| charge.cost = charge.cost.min(min));
+                }
+                Cow::Owned(request)
+            }
             Operation::HoldUpTo { .. } => {
                 let mut request = self.clone();
                 for charge in &mut request.charges {
                     charge.cost = charge.as_charge().within_max_hold(store).await.cost;
                 }
                 Cow::Owned(request)
-            }
-            Operation::Hold | Operation::HoldInTurn { .. }
-                if self.exceeds_max_hold(store).await =>
-            {
-                Cow::Owned(Self { is_too_large: true, ..self.clone() })
             }
             _ => Cow::Borrowed(self),
         }

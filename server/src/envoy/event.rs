@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
-use crate::envoy::decide::{DecideError, Decided, Tally};
+use crate::envoy::decide::{DecideError, Decided, Operated, Tally};
 use crate::limits::StatKey;
 use crate::observe::activity::{
-    Activity, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source, Subject,
+    Activity, Ban, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source, Subject,
 };
 
 /// Records a request for the page for operators. `limits` returns the limits of the request and
@@ -63,6 +63,21 @@ pub(super) fn record(
             subject: first.and_then(|(_, bytes)| activity.cut(subject(bytes))),
         }
     });
+}
+
+/// Records bans with a reason. Without a reason, records the ends of bans.
+pub(super) fn record_bans(activity: &Activity, operated: &[Operated], reason: Option<&str>) {
+    let at = SystemTime::now();
+    for Operated { limit_key, subject: bytes, verdict, .. } in operated {
+        let end = at.checked_add(verdict.blocked_for()).unwrap_or(at);
+        activity.record_ban(Ban {
+            at,
+            source: Source::Envoy,
+            limit: LimitName::Key(Arc::clone(limit_key)),
+            subject: activity.cut(subject(bytes)),
+            end_and_reason: reason.map(|reason| (end, reason.to_owned())),
+        });
+    }
 }
 
 fn subject(subject: &[u8]) -> Subject<'_> {

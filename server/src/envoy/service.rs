@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use tidegate_core::{Error, ErrorKind};
+use tidegate_core::{Error, ErrorKind, Operation};
 
-use crate::envoy::decide::{DecideError, Decided, Decider, RequestError};
+use crate::envoy::decide::{DecideError, Decided, Decider, Operated, RequestError};
 use crate::envoy::event;
 use crate::envoy::request::RateLimitRequest;
 use crate::envoy::stats::Stats;
@@ -267,6 +267,29 @@ impl Service {
             _ => decided,
         };
         decided.map(|decided| decided.response)
+    }
+
+    /// Executes a reset or a block of an operator on the states of the limits of a request, and
+    /// records bans. `reason` is the reason if the block is a ban.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the request is not valid, if one of its limits does not support the
+    /// operation, or if a store fails.
+    pub(crate) async fn operate(
+        &self,
+        operation: Operation,
+        reason: Option<String>,
+        request: &RateLimitRequest,
+    ) -> Result<Vec<Operated>, DecideError> {
+        let operated = self.decider.operate(operation, request).await?;
+        let is_unban = matches!(operation, Operation::Block { span } if span.is_zero());
+        if let Some(activity) = &self.activity
+            && (reason.is_some() || is_unban)
+        {
+            event::record_bans(activity, &operated, reason.as_deref());
+        }
+        Ok(operated)
     }
 
     fn count(

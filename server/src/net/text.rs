@@ -1,6 +1,8 @@
-//! Converts bytes and texts of clients for messages and statistics.
+//! Converts bytes, texts and errors for messages and statistics.
 
 use std::fmt::Write;
+
+use tidegate_core::Error;
 
 /// Returns a text for use in messages. Control characters are escaped, and a long text is cut.
 pub(crate) fn shown(text: &str) -> String {
@@ -10,6 +12,15 @@ pub(crate) fn shown(text: &str) -> String {
         shown.push('…');
     }
     shown
+}
+
+/// Returns the messages of an error and its causes, without the kind of the error. The protocols
+/// send the kind separately.
+pub(crate) fn without_kind(error: &Error) -> String {
+    let shown = format!("{error:#}");
+    let message =
+        shown.strip_prefix(error.kind().as_str()).and_then(|rest| rest.strip_prefix(": "));
+    message.map(str::to_owned).unwrap_or(shown)
 }
 
 /// Appends bytes to a text. Valid UTF-8 is appended unchanged. Otherwise, each invalid byte becomes

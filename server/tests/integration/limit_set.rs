@@ -125,6 +125,25 @@ fn a_rate_limit_with_another_window_decides_as_a_policy() {
     assert!(hit(&scene, "counted", "alice").2);
 }
 
+/// The setting for all limits makes each `rate_limit:` a quota, like `quota_mode` of a descriptor.
+#[test]
+fn a_quota_by_the_setting_for_all_limits_decides_as_a_quota() {
+    let limits = CurrentLimits::default();
+    let mut behaviour = Behaviour::default();
+    behaviour.all_are_quotas = true;
+    behaviour.all_or_none = true;
+    let Scene { clock, decider } = Scene::with(CONFIG, behaviour);
+    let scene = Scene { clock, decider: decider.with_limits(limits.clone()) };
+    limits.replace("plan: fixed-window 4/1m".parse().unwrap());
+    assert_eq!(hit(&scene, "counted", "alice").0, 2);
+    let both = [&[("counted", "alice")][..], &[("counted", "bob")]];
+    for _ in 0..3 {
+        scene.status("d", both[0]);
+    }
+    // The quota of alice is exceeded, and the quota of bob is not.
+    assert!(scene.passes("d", &both));
+}
+
 #[test]
 fn a_refund_reaches_the_state_of_the_override() {
     let limits = CurrentLimits::default();
@@ -137,6 +156,14 @@ fn a_refund_reaches_the_state_of_the_override() {
     scene.ask(&request("d", vec![refund(&[("used", "alice")], 2)]));
     let status = scene.status_of("d", hits(&[("used", "alice")], 0));
     assert_eq!(status.limit_remaining, 3);
+    // A `rate_limit:` accepts refunds with any policy, but not of hits that were refused.
+    for _ in 0..3 {
+        assert!(!hit(&scene, "counted", "alice").2);
+    }
+    assert!(is_over(&scene.status_of("d", hits(&[("counted", "alice")], 2))));
+    scene.ask(&request("d", vec![refund(&[("counted", "alice")], 3)]));
+    let status = scene.status_of("d", hits(&[("counted", "alice")], 0));
+    assert_eq!(status.limit_remaining, 2);
 }
 
 #[test]

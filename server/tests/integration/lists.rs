@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_core::{DenyCache, PolicyLists};
+use tidegate_core::{DenyCache, Lists, PolicyLists};
 use tidegate_server::envoy::decide::Behaviour;
 
 use crate::http::client::Client;
@@ -15,6 +15,7 @@ use crate::scene::{Scene, descriptor, hits, is_ok, is_over, refund, request};
 const CONFIG: &str = "domain: d\ndescriptors:\n\
     - {key: ip, policy: 'ip: fixed-window 1/1m'}\n\
     - {key: counted, rate_limit: {name: ip, unit: minute, requests_per_unit: 1}}\n\
+    - {key: refunded, refunds: true, policy: 'ip: fixed-window 1/1m'}\n\
     - {key: other, policy: 'other: fixed-window 4/1m'}\n\
     - {key: used, policy: 'ip: fixed-window 4/1m', charge_afterwards: true}\n\
     - {key: shadow, shadow_mode: true, policy: 'ip: fixed-window 1/1m'}\n\
@@ -92,6 +93,27 @@ fn a_descriptor_that_a_list_denies_is_refused_and_the_other_policies_are_not_cha
     assert_eq!(scene.status_of("d", hits(&[("used", "10.0.0.2")], 3)).limit_remaining, 1);
     assert!(is_over(&scene.status_of("d", hits(&[("used", "10.0.0.2")], 0))));
     assert!(!is_over(&scene.status("d", &[("shadow", "10.0.0.2")])));
+}
+
+/// The hits of a denied request were never charged, so a refund gives nothing back.
+#[test]
+fn the_hits_that_a_list_denies_are_not_refunded() {
+    for key in ["refunded", "counted"] {
+        let lists = PolicyLists::new();
+        let Scene { clock, decider } = Scene::new(CONFIG);
+        let scene = Scene { clock, decider: decider.with_lists(lists.clone()) };
+        let entries = [(key, "10.0.0.2")];
+        assert!(!is_over(&scene.status("d", &entries)), "{key}");
+        lists.replace([("ip".to_owned(), "deny 10.0.0.2".parse().unwrap())]);
+        for others in [vec![], vec![descriptor(&[("other", "")])]] {
+            let mut descriptors = vec![descriptor(&entries)];
+            descriptors.extend(others);
+            assert!(!is_ok(&scene.ask(&request("d", descriptors))), "{key}");
+            scene.ask(&request("d", vec![refund(&entries, 1)]));
+        }
+        lists.replace([("ip".to_owned(), Lists::new())]);
+        assert!(is_over(&scene.status("d", &entries)), "{key}");
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod leases;
 mod limit_set;
 mod lists;
 mod operation;
+mod operators;
 mod page;
 mod policies;
 mod program;

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use bytes::Bytes;
 use tidegate_core::{Error, ErrorKind};
 
-use crate::calls::without_kind;
+use crate::net::text::without_kind;
 
 /// The version of the protocol that a client selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,6 +1,6 @@
 //! The commands `CL.THROTTLE` of redis-cell and `THROTTLE` of throttlecrab.
 
-use tidegate_core::{Decision, Error, ErrorKind, Operation, Outcome};
+use tidegate_core::{Decision, Error, ErrorKind, Operation};
 
 use super::arguments::{integer, number, whole_seconds};
 use super::frame::Arguments;
@@ -66,7 +66,7 @@ pub(super) fn reply(style: Style, decision: &Decision) -> Reply {
             "the store returned no verdict",
         ));
     };
-    let is_limited = verdict.outcome() != Outcome::Allowed;
+    let is_limited = decision.is_denied();
     let (limit, remaining) = (integer(verdict.limit()), integer(verdict.remaining()));
     let reset = whole_seconds(verdict.reset_after());
     // `-1` means that the quantity exceeds the limit, so that waiting does not help.

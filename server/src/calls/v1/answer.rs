@@ -6,11 +6,10 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
-use tidegate_core::{Decision, Error, ErrorKind, Verdict};
+use tidegate_core::{Decision, Verdict};
 use tidegate_http::fields::FieldWriter;
 
 use super::read::Request;
-use crate::calls::without_kind;
 use crate::net::http::with_json;
 
 /// The writer of the rate-limit header fields. It has no policies of its own, because each request
@@ -141,22 +140,4 @@ pub(super) fn decided(request: &Request, decision: &Decision) -> Response {
     }
     let status = if is_allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
     (headers, with_json(status, &Answer { is_allowed, request, decision })).into_response()
-}
-
-/// Returns the response to a call that the store did not decide.
-pub(super) fn failed(error: &Error) -> Response {
-    let status = match error.kind() {
-        ErrorKind::InvalidCall | ErrorKind::Unsupported => StatusCode::BAD_REQUEST,
-        ErrorKind::UnknownHold => StatusCode::NOT_FOUND,
-        ErrorKind::IdReused | ErrorKind::AlreadySettled => StatusCode::CONFLICT,
-        ErrorKind::TooManyHolds | ErrorKind::TooManyGrants => StatusCode::CONFLICT,
-        ErrorKind::HoldLapsed => StatusCode::GONE,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    not_done(status, error.kind().as_str(), &without_kind(error))
-}
-
-/// Creates a response with a status, the name of an error and a message.
-pub(super) fn not_done(status: StatusCode, error: &str, message: &str) -> Response {
-    with_json(status, &json!({"error": error, "message": message}))
 }

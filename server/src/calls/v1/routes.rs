@@ -2,17 +2,16 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use axum::http::header;
+use axum::response::Response;
 use axum::routing::{get, post};
 use metrics::Counter;
 
-use super::answer::{decided, failed, not_done};
+use super::answer::decided;
 use super::read::{NotRead, read};
 use crate::calls::{CallStats, Calls, Outcome, Verb};
-use crate::net::access::{Access, CHALLENGE, Guard, is_address};
-use crate::net::http::Payload;
+use crate::net::access::Access;
+use crate::net::http::{failed, guarded, read_json};
 use crate::observe::unreadable::unreadable_over_http;
 
 /// The description of all routes of the server, in OpenAPI 3.1.
@@ -64,42 +63,11 @@ pub fn routes(calls: Arc<Calls>, access: Access) -> Router {
         routes = routes.route(&format!("/v1/{}", verb.as_str()), post(call));
     }
     let description = || async { ([(header::CONTENT_TYPE, "application/json")], OPENAPI) };
-    routes
-        .route_layer(from_fn_with_state(Guard::new(access), guard))
-        .with_state(shared)
-        .route("/openapi.json", get(description))
-}
-
-/// Passes a request to `next` if its client may send calls. Otherwise returns an error response,
-/// and the server does not read the body.
-async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    match guard.access() {
-        // A browser sends `Origin` with each request of a script that is not a GET.
-        Access::Open
-            if request.headers().contains_key(header::ORIGIN) && !is_address(request.headers()) =>
-        {
-            let message = "without a password, a web page can only send calls under `localhost` and IP addresses, \
-                           because another name may belong to another site";
-            not_done(StatusCode::FORBIDDEN, "forbidden", message)
-        }
-        Access::Open => next.run(request).await,
-        Access::Login(_) if guard.admits(request.headers()) => next.run(request).await,
-        Access::Login(_) => {
-            let message = "the header field Authorization must contain the user and the password (Basic), or the \
-                           password of the user `default` (Bearer)";
-            let response = not_done(StatusCode::UNAUTHORIZED, "unauthorized", message);
-            (CHALLENGE, response).into_response()
-        }
-        Access::Closed => {
-            let message = "other machines can reach this address; set a password (TIDEGATE_HTTP_PASSWORD, or \
-                           http.password_file in the settings file), or http.without_password = true";
-            not_done(StatusCode::FORBIDDEN, "forbidden", message)
-        }
-    }
+    guarded(routes, access).with_state(shared).route("/openapi.json", get(description))
 }
 
 async fn answer(verb: Verb, shared: &Shared, request: Request) -> (Outcome, Response) {
-    let body = match body(request).await {
+    let body = match read_json(request).await {
         Ok(body) => body,
         Err((message, response)) => {
             shared.unreadable(&message);
@@ -123,30 +91,4 @@ async fn answer(verb: Verb, shared: &Shared, request: Request) -> (Outcome, Resp
         }
         Err(error) => (Outcome::Failed, failed(&error)),
     }
-}
-
-/// Reads the body. If this fails, returns the reason for the log, and the response for the client.
-async fn body(request: Request) -> Result<Payload, (String, Response)> {
-    if !is_json(request.headers()) {
-        // Pages of other sites cannot forge requests, because a browser does not let them send this
-        // content type without the server's permission.
-        let message = "the header field Content-Type must be application/json";
-        let response = not_done(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", message);
-        return Err((message.to_owned(), response));
-    }
-    Payload::read(request).await.map_err(|error| {
-        let kind = match error.status {
-            StatusCode::PAYLOAD_TOO_LARGE => "too-large",
-            StatusCode::REQUEST_TIMEOUT => "too-slow",
-            _ => "broken-body",
-        };
-        let response = not_done(error.status, kind, &error.message);
-        (error.message, response)
-    })
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let given = given.and_then(|given| given.split(';').next()).unwrap_or_default();
-    given.trim().eq_ignore_ascii_case("application/json")
 }

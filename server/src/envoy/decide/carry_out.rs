@@ -55,6 +55,20 @@ pub(super) struct Stores<'s> {
     pub(super) per_second: Option<&'s LimitStore>,
 }
 
+impl<'s> Stores<'s> {
+    /// Returns the store that has the state of a limit.
+    pub(super) fn store_for(self, limited: &Limited) -> &'s LimitStore {
+        let is_counter = matches!(limited.rule, Rule::Counted(_));
+        match self.per_second {
+            Some(store) if is_counter && limited.policy().window() == SECOND => store,
+            _ => self.all,
+        }
+    }
+}
+
+/// The window of a limit per second.
+const SECOND: Duration = Duration::from_secs(1);
+
 /// Writes the answers for all descriptors, and returns the indices of the descriptors that a cache
 /// of denials refused. The answer stays `None` for a descriptor without a limit, and for a refund
 /// of slots that are not taken. `is_over` returns `true` if the answers for each `rate_limit:`
@@ -73,9 +87,9 @@ pub(super) async fn carry_out(
 ) -> Result<Vec<usize>, DecideError> {
     deny(planned, answers);
     let mut cached = Vec::new();
-    let [all, per_second] = [(Some(stores.all), false), (stores.per_second, true)];
-    count(planned, stores, all, behaviour, answers, &mut cached).await?;
+    count(planned, stores, Some(stores.all), behaviour, answers, &mut cached).await?;
     // The limits in the other store stay in force even if the store for limits per second fails.
+    let per_second = stores.per_second;
     let per_second = count(planned, stores, per_second, behaviour, answers, &mut cached).await;
     let is_refused = is_over(answers);
     cached.extend(decide(planned, stores.all, is_refused, answers).await?);
@@ -129,32 +143,29 @@ fn deny(planned: &[Planned], answers: &mut [Option<Answer>]) {
 async fn count(
     planned: &[Planned],
     stores: Stores<'_>,
-    (store, is_per_second): (Option<&LimitStore>, bool),
+    store: Option<&LimitStore>,
     behaviour: &Behaviour,
     answers: &mut [Option<Answer>],
     cached: &mut Vec<usize>,
 ) -> Result<(), Error> {
     let Some(store) = store else { return Ok(()) };
-    let second = Duration::from_secs(1);
-    let has_own = stores.per_second.is_some();
-    let mut counters: Vec<Counter<'_>> = select(planned, |descriptor, limited| {
-        match &limited.rule {
+    let mut counters: Vec<Counter<'_>> =
+        select(planned, |descriptor, limited| match &limited.rule {
             _ if limited.is_denied(descriptor.hits) => None,
             Rule::Counted(counted) => Some(counted),
             Rule::Policy(_) | Rule::Slots(_) => None,
-        }
-    })
-    .filter(|(_, _, limited, _)| (has_own && limited.policy().window() == second) == is_per_second)
-    .map(|(index, descriptor, limited, counted)| Counter {
-        index,
-        limit: counted.requests_per_unit.into(),
-        hits: descriptor.hits,
-        is_refund: descriptor.is_refund,
-        is_allowed: limited.is_allowed(),
-        charge: Charge::new(limited.policy(), &limited.subject),
-        admission: Charge::new(&counted.policy, &limited.subject).cost(descriptor.hits),
-    })
-    .collect();
+        })
+        .filter(|(_, _, limited, _)| std::ptr::eq(stores.store_for(limited), store))
+        .map(|(index, descriptor, limited, counted)| Counter {
+            index,
+            limit: counted.requests_per_unit.into(),
+            hits: descriptor.hits,
+            is_refund: descriptor.is_refund,
+            is_allowed: limited.is_allowed(),
+            charge: Charge::new(limited.policy(), &limited.subject),
+            admission: Charge::new(&counted.policy, &limited.subject).cost(descriptor.hits),
+        })
+        .collect();
     let known = cached.len();
     counters.retain(|counter| match counter.cached(store) {
         Some(count) => {
@@ -483,15 +494,15 @@ async fn charge(
         set(answers, *index, Answer::Used(only(&decision?)?));
     }
     let decision = denial.map(Ok).or_else(|| decisions.next()).transpose()?;
-    let Some(decision) = decision else { return Ok((Vec::new(), !is_refused)) };
+    let verdicts = decision.as_ref().map(Decision::verdicts).unwrap_or_default();
     let mut cached = Vec::new();
-    for (policy, verdict) in asked.iter().zip(decision.verdicts()) {
+    for (policy, verdict) in asked.iter().zip(verdicts) {
         policy.indices.iter().for_each(|index| set(answers, *index, Answer::Policy(*verdict)));
         if is_cached && verdict.outcome() != Outcome::Allowed {
             cached.extend(&policy.indices);
         }
     }
-    let is_taken = decision.is_allowed() && !is_refused;
+    let is_taken = decision.is_none_or(|decision| decision.is_allowed()) && !is_refused;
     remember_refused(planned, &*store.store, is_taken, answers).await?;
     Ok((cached, is_taken))
 }

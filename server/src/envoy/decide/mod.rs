@@ -47,6 +47,7 @@ mod deny_cache;
 mod error;
 mod matching;
 mod metadata;
+mod operate;
 mod plan;
 mod respond;
 mod slots;
@@ -59,13 +60,15 @@ use arc_swap::ArcSwapOption;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use tidegate_core::{
-    Clock, CurrentLimits, DenyCache, Error, ErrorKind, LimitSet, PolicyLists, Share, Store,
+    Clock, CurrentLimits, DenyCache, Error, ErrorKind, LimitSet, Operation, PolicyLists, Share,
+    Store,
 };
 
 use carry_out::Stores;
 use deny_cache::LimitStore;
 pub use error::{DecideError, RequestError};
 use matching::Match;
+pub(crate) use operate::Operated;
 pub use plan::MAX_DESCRIPTORS;
 use plan::Target;
 pub use tally::{NearLimitRatio, Tally};
@@ -319,17 +322,15 @@ impl Decider {
         Some(self.decide_on(request, stores, Some(share)).await)
     }
 
-    async fn decide_on(
+    /// Returns the plan of a request by the current limits, and these limits.
+    async fn planned(
         &self,
         request: &RateLimitRequest,
-        stores: Stores<'_>,
-        share: Option<Share>,
-    ) -> Result<Decided, DecideError> {
+    ) -> Result<(Arc<Config>, Vec<plan::Planned>), RequestError> {
         let config = self.config.load_full();
         let config =
             config.ok_or_else(|| RequestError::new("no rate limit configuration loaded"))?;
-        let behaviour = &self.behaviour;
-        let mut planned = {
+        let planned = {
             let matches = plan::matches(&config, request)?;
             let limits = match self.limits.is_partial() {
                 true => plan::load(&matches, request, &self.limits).await,
@@ -337,6 +338,35 @@ impl Decider {
             };
             self.plan(&matches, request, &limits)?
         };
+        Ok((config, planned))
+    }
+
+    /// Executes a reset or a block on the subject of each limit that applies to a request, and
+    /// returns these limits. The hits of the request have no effect.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the request is not valid, or if one of its limits does not support the
+    /// operation; the states are then unchanged. Returns an error if a store fails; the operation
+    /// was then possibly executed for some of the limits.
+    pub(crate) async fn operate(
+        &self,
+        operation: Operation,
+        request: &RateLimitRequest,
+    ) -> Result<Vec<Operated>, DecideError> {
+        let (_, planned) = self.planned(request).await?;
+        let stores = Stores { all: &self.store, per_second: self.per_second.as_ref() };
+        operate::operate(operation, &planned, stores).await
+    }
+
+    async fn decide_on(
+        &self,
+        request: &RateLimitRequest,
+        stores: Stores<'_>,
+        share: Option<Share>,
+    ) -> Result<Decided, DecideError> {
+        let (config, mut planned) = self.planned(request).await?;
+        let behaviour = &self.behaviour;
         planned.iter().for_each(plan::Planned::count_list);
         if let Some(share) = share {
             for descriptor in &mut planned {

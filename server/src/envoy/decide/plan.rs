@@ -85,6 +85,14 @@ impl Limited {
         self.beyond.as_ref().unwrap_or_else(|| self.policy())
     }
 
+    /// Returns the policy with the limit in force.
+    pub(super) fn in_force(&self) -> &Policy {
+        match &self.rule {
+            Rule::Counted(counted) => &counted.policy,
+            Rule::Policy(_) | Rule::Slots(_) => self.policy(),
+        }
+    }
+
     /// Returns the policy that the hits are charged to.
     pub(super) fn policy(&self) -> &Policy {
         match &self.rule {
@@ -145,7 +153,7 @@ pub(super) fn plan(
     let replaced = replaced_names(matches);
     let mut planned = Vec::with_capacity(descriptors.len());
     for (descriptor, found) in descriptors.iter().zip(matches) {
-        let hits = match &descriptor.hits_addend {
+        let mut hits = match &descriptor.hits_addend {
             Some(hits) => hits.value,
             // Protobuf cannot distinguish 0 and an absent `hits_addend` of a request, so both count
             // as 1.
@@ -168,12 +176,18 @@ pub(super) fn plan(
                     );
                     return Err(RequestError::new(message));
                 }
-                let list = match descriptor.is_negative_hits {
-                    true => None,
-                    false => list_action(found, descriptor, lists),
-                };
-                let adjusted = limits.and_then(|(set, now)| adjusted(found, descriptor, set, now));
+                let mut list = list_action(found, descriptor, lists);
+                let is_quota = found.limit.is_quota || behaviour.all_are_quotas;
+                let adjusted =
+                    limits.and_then(|(set, now)| adjusted(found, descriptor, is_quota, set, now));
                 let kind = adjusted.as_ref().unwrap_or(&found.limit.kind);
+                if descriptor.is_negative_hits {
+                    // A `rate_limit:` does not count the hits that a list denies.
+                    if matches!(kind, Kind::Counted(_)) && list == Some(ListAction::Deny) {
+                        hits = 0;
+                    }
+                    list = None;
+                }
                 limited(found, kind, descriptor, subject, list, behaviour)?
             }
         };
@@ -215,9 +229,8 @@ fn limited(
             Rule::Policy(PolicyLimit { policy, one_of, ..limit.clone() })
         }
         Kind::Counted(counted)
-            if !found.limit.is_quota
-                && (behaviour.all_or_none
-                    || counted.policy.is_leased() && !behaviour.all_are_quotas) =>
+            if !(found.limit.is_quota || behaviour.all_are_quotas)
+                && (behaviour.all_or_none || counted.policy.is_leased()) =>
         {
             Rule::Policy(PolicyLimit::new(in_force(&counted.policy)))
         }
@@ -255,11 +268,12 @@ fn list_action(
 fn adjusted(
     found: &Match<'_>,
     descriptor: &RateLimitDescriptor,
+    is_quota: bool,
     limits: &LimitSet,
     now: Timestamp,
 ) -> Option<Kind> {
     let (name, value) = name_and_value(found, descriptor)?;
-    found.limit.adjusted(limits.find(name, b"", value, now)?)
+    found.limit.adjusted(limits.find(name, b"", value, now)?, is_quota)
 }
 
 /// Returns the name of the limit, and the value that selects the subject. Returns `None` if the

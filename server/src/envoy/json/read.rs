@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::fmt;
+use std::time::Duration;
 
-use bytes::Bytes;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use envoy_types::pb::google::protobuf::UInt64Value;
@@ -48,14 +48,74 @@ pub fn read_request(bytes: &[u8]) -> Result<RateLimitRequest, JsonError> {
     let value = Tree::read(bytes).map_err(JsonError)?;
     let mut request = RateLimitRequest::default();
     for (name, value) in object("the request", value)? {
-        match &*name {
-            "domain" => request.domain = text(&name, value)?,
-            "descriptors" => request.descriptors = list(&name, value, descriptor)?,
-            "hitsAddend" | "hits_addend" => request.hits_addend = small_number(&name, &value)?,
-            _ => return Err(unknown(&name)),
-        }
+        set(&mut request, &name, value)?;
     }
     Ok(request)
+}
+
+fn set(request: &mut RateLimitRequest, name: &str, value: Tree) -> Result<(), JsonError> {
+    match name {
+        "domain" => request.domain = text(name, value)?.into(),
+        "descriptors" => request.descriptors = list(name, value, descriptor)?,
+        "hitsAddend" | "hits_addend" => request.hits_addend = small_number(name, &value)?,
+        _ => return Err(unknown(name)),
+    }
+    Ok(())
+}
+
+/// A call of an operator for the subject of each limit that applies to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OperatorVerb {
+    Reset,
+    Block,
+    Ban,
+    Unban,
+}
+
+impl OperatorVerb {
+    /// The message if no verb has the name.
+    pub(super) const NAMES: &str = "the calls are /json/reset, block, ban and unban";
+
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "reset" => Some(Self::Reset),
+            "block" => Some(Self::Block),
+            "ban" => Some(Self::Ban),
+            "unban" => Some(Self::Unban),
+            _ => None,
+        }
+    }
+}
+
+/// The options of an operator's call.
+#[derive(Debug, Default)]
+pub(super) struct OperatorOptions {
+    /// The time of a block or a ban.
+    pub(super) span: Option<Duration>,
+    /// The reason of a ban.
+    pub(super) reason: Option<String>,
+    /// Whether an existing block that ends later stays unchanged.
+    pub(super) is_at_least: bool,
+}
+
+/// Reads an operator's call, which has the fields of a request and the options of its verb.
+pub(super) fn read_operator_call(
+    verb: OperatorVerb,
+    bytes: &[u8],
+) -> Result<(RateLimitRequest, OperatorOptions), JsonError> {
+    let value = Tree::read(bytes).map_err(JsonError)?;
+    let (mut request, mut options) = (RateLimitRequest::default(), OperatorOptions::default());
+    for (name, value) in object("the request", value)? {
+        match (verb, &*name) {
+            (OperatorVerb::Block, "block_ms") | (OperatorVerb::Ban, "ban_ms") => {
+                options.span = Some(Duration::from_millis(number(&name, &value)?));
+            }
+            (OperatorVerb::Block, "at_least") => options.is_at_least = boolean(&name, &value)?,
+            (OperatorVerb::Ban, "reason") => options.reason = Some(text(&name, value)?),
+            _ => set(&mut request, &name, value)?,
+        }
+    }
+    Ok((request, options))
 }
 
 fn descriptor(value: Tree) -> Result<RateLimitDescriptor, JsonError> {
@@ -80,8 +140,8 @@ fn entry(value: Tree) -> Result<Entry, JsonError> {
     let mut entry = Entry::default();
     for (name, value) in object("an entry", value)? {
         match &*name {
-            "key" => entry.key = text(&name, value)?,
-            "value" => entry.value = text(&name, value)?,
+            "key" => entry.key = text(&name, value)?.into(),
+            "value" => entry.value = text(&name, value)?.into(),
             _ => return Err(unknown(&name)),
         }
     }
@@ -157,9 +217,9 @@ fn list<T>(
     values.into_iter().map(read).collect()
 }
 
-fn text(name: &str, value: Tree) -> Result<Bytes, JsonError> {
+fn text(name: &str, value: Tree) -> Result<String, JsonError> {
     let Tree::Text(text) = value else { return Err(wrong(name, &value, "a text")) };
-    Ok(text.into())
+    Ok(text)
 }
 
 fn boolean(name: &str, value: &Tree) -> Result<bool, JsonError> {

@@ -215,7 +215,8 @@ impl Limit {
 
     /// Returns the kind of this limit with another policy, or `None` if the limit cannot have this
     /// policy. The policy keeps the name of the limit's own policy, so that the usage is kept.
-    pub(crate) fn adjusted(&self, policy: &Policy) -> Option<Kind> {
+    /// `is_quota` is `true` if the limit is a quota, also by a setting for all limits.
+    pub(crate) fn adjusted(&self, policy: &Policy, is_quota: bool) -> Option<Kind> {
         let own = self.kind.policy()?;
         if own.is_concurrent() != policy.is_concurrent()
             || own.is_fair_pool() != policy.is_fair_pool()
@@ -235,14 +236,15 @@ impl Limit {
                 Kind::Counted(Counted { requests_per_unit, counter: own.counter.clone(), policy })
             }
             // A quota refuses no request, and only a counter can do this.
-            Kind::Counted(_) if self.is_quota => return None,
-            Kind::Counted(_) => Kind::Policy(PolicyLimit::new(policy)),
+            Kind::Counted(_) if is_quota => return None,
+            // A `rate_limit:` accepts refunds, also with another policy.
+            Kind::Counted(_) => Kind::Policy(PolicyLimit::new(policy).with_refunds().ok()?),
             Kind::Policy(own) => Kind::Policy(PolicyLimit { policy, ..own.clone() }),
             Kind::Slots(_) | Kind::Unlimited => Kind::Slots(policy),
         };
         if self.kind.is_leased() {
             // A policy that cannot be leased is decided by the store.
-            let _ = kind.lease(self.is_quota);
+            let _ = kind.lease(is_quota);
         }
         Some(kind)
     }
@@ -383,7 +385,7 @@ mod tests {
         let mut leased = vec![];
         config.for_each_limit(&mut |limit| {
             for policy in ["plan: fixed-window 900/1h", "plan: fixed-window 900/1d"] {
-                let adjusted = limit.adjusted(&policy.parse().unwrap()).unwrap();
+                let adjusted = limit.adjusted(&policy.parse().unwrap(), false).unwrap();
                 assert_eq!(adjusted.is_leased(), limit.kind.is_leased(), "{policy}");
                 leased.push(adjusted.is_leased());
             }

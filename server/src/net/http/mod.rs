@@ -9,11 +9,13 @@
 //! | size of a body | 413 |
 
 mod body;
+mod calls;
 mod phase;
 mod server;
 mod settings;
 mod timed;
 
 pub(crate) use body::{BodyError, Payload, with_json};
+pub(crate) use calls::{failed, guarded, not_done, read_json};
 pub use server::{serve, serve_stream};
 pub use settings::HttpSettings;

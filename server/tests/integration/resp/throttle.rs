@@ -2,7 +2,9 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate_core::{Call, Charge, ManualClock, Policy, Timestamp, TokenBucket};
+use tidegate_core::{
+    Call, Charge, CurrentLimits, ManualClock, Policy, StoreExt, Timestamp, TokenBucket,
+};
 use tidegate_memory::MemoryStore;
 use tokio::io::AsyncWriteExt;
 
@@ -189,6 +191,21 @@ async fn connections_share_one_exact_count() {
         admitted += call.await.unwrap();
     }
     assert_eq!(admitted, 100);
+}
+
+/// A limit is tried out as a shadow, which refuses nothing.
+#[tokio::test]
+async fn a_shadow_of_a_limit_set_limits_no_call() {
+    let limits = CurrentLimits::default();
+    limits.replace("throttle: gcra 1/60s burst 1 shadow".parse().unwrap());
+    let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
+    let store = MemoryStore::builder().clock(clock.clone()).build().adjusted(limits);
+    let server = Server::on(Arc::new(store), clock, RespSettings::default()).await;
+    let mut client = server.client().await;
+    for _ in 0..2 {
+        assert!(ask(&mut client, "CL.THROTTLE a 0 1 60").await.starts_with("[0 "));
+        assert!(ask(&mut client, "THROTTLE b 1 1 60").await.starts_with("[1 "));
+    }
 }
 
 proptest! {

@@ -3,7 +3,7 @@
 mod access;
 mod calls;
 mod description;
-mod schema;
+pub(crate) mod schema;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
