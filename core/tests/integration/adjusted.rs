@@ -120,7 +120,8 @@ async fn the_maximum_hold_is_that_of_the_set() {
         limiter.subject(subject).reset().await.unwrap();
         let up_to = request(2_000).hold_up_to(1, "three", HOUR).await.unwrap();
         let ticket = up_to.into_ticket().unwrap();
-        // A shadow does not lower the cost. It denies a cost above its limit, and then holds nothing.
+        // A shadow does not lower the cost. It denies a cost above its limit, and then holds
+        // nothing.
         let held = if is_enforced { max } else { 0 };
         assert_eq!(ticket.held().collect::<Vec<_>>(), [("p", held)], "{subject}");
     }

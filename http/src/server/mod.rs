@@ -67,8 +67,8 @@
 //! Two layers make two decisions. If the inner layer refuses a request, the outer layer has already
 //! charged it. Therefore, put all limits with the same position into one layer, and use
 //! [`Limit::only`] for limits that apply to some routes. With the default
-//! [format](FieldFormat), each layer adds its policies to the fields. In the other formats, the
-//! fields have the numbers of the outermost layer.
+//! [format](crate::fields::FieldFormat), each layer adds its policies to the fields. In the other
+//! formats, the fields have the numbers of the outermost layer.
 //!
 //! # Costs that are known after the response
 //!
