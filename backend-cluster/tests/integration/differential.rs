@@ -50,12 +50,6 @@ impl DifferentialStore for OnCluster {
         &self.clock
     }
 
-    /// Returns the number of operations. The number is lower than for a single Redis, because a
-    /// cluster test checks only the routing to slots and not the scripts.
-    fn operations() -> usize {
-        20_000
-    }
-
     async fn empty(&mut self) {
         for node in &mut self.nodes {
             for key in node.call(&["KEYS", &format!("{}:*", self.prefix)]).await.unwrap().list() {

@@ -213,10 +213,6 @@ mod differential {
         async fn empty(&mut self) {
             self.0.rows.lock().unwrap().clear();
         }
-
-        fn operations() -> usize {
-            20_000
-        }
     }
 
     async fn open() -> (Vec<Pair>, ()) {

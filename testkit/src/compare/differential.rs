@@ -49,7 +49,7 @@ pub trait DifferentialStore: Send + 'static {
     /// Returns the minimum number of operations per test. If the variable `TIDEGATE_OPERATIONS` is
     /// set, its value is used instead.
     fn operations() -> usize {
-        100_000
+        20_000
     }
 }
 
