@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidegate_core::{CurrentLimits, ErrorKind, StoreExt};
@@ -14,6 +14,7 @@ use tidegate_server::envoy::service::Service;
 use tidegate_server::net::access::Access;
 use tidegate_server::net::http::{HttpSettings, serve};
 use tidegate_server::net::login::Login;
+use tidegate_server::observe::activity::{Activity, ActivitySettings, LimitsQuery};
 use tidegate_testkit::faults::{Fault, Faults};
 use tokio::net::TcpListener;
 
@@ -46,7 +47,7 @@ async fn start(decider: Decider) -> SocketAddr {
     listen(Service::new(decider), Access::Open, HttpSettings::default()).await
 }
 
-fn body(descriptors: &[(&str, &str)], more: Value) -> Value {
+fn body(descriptors: &[(&str, &str)], more: &Value) -> Value {
     let descriptor = |(key, value)| json!({"entries": [{"key": key, "value": value}]});
     let descriptors: Vec<Value> = descriptors.iter().copied().map(descriptor).collect();
     let mut body = json!({"domain": "d", "descriptors": descriptors});
@@ -60,7 +61,7 @@ async fn post(address: SocketAddr, path: &str, body: &Value) -> Answer {
 
 /// Returns `true` if a request with one hit is admitted.
 async fn passes(address: SocketAddr, key: &str, value: &str) -> bool {
-    post(address, "/json", &body(&[(key, value)], json!({}))).await.status == 200
+    post(address, "/json", &body(&[(key, value)], &json!({}))).await.status == 200
 }
 
 /// Sends a call of an operator. Fails if the OpenAPI document does not describe the answer.
@@ -95,7 +96,8 @@ async fn a_reset_reaches_the_state_of_each_kind_of_limit_and_no_other() {
         passes(address, key, other).await;
         let second = if key == "job" { "carol" } else { "alice" };
         assert!(!passes(address, key, second).await, "{key}");
-        let (status, answer) = operate(address, "reset", &body(&[(key, "alice")], json!({}))).await;
+        let (status, answer) =
+            operate(address, "reset", &body(&[(key, "alice")], &json!({}))).await;
         let limit = &answer["limits"][0];
         assert_eq!(
             (status, &limit["policy"], &limit["subject"]),
@@ -112,13 +114,13 @@ async fn a_reset_reaches_the_state_of_each_kind_of_limit_and_no_other() {
 async fn a_reset_forgets_refused_hits() {
     let address = start(Scene::new(CONFIG).decider).await;
     let hits = |hits: u64, is_refund: bool| {
-        let mut body = body(&[("back", "alice")], json!({}));
+        let mut body = body(&[("back", "alice")], &json!({}));
         body["descriptors"][0]["hitsAddend"] = json!(hits);
         body["descriptors"][0]["isNegativeHits"] = json!(is_refund);
         body
     };
     assert_eq!(post(address, "/json", &hits(3, false)).await.status, 429);
-    operate(address, "reset", &body(&[("back", "alice")], json!({}))).await;
+    operate(address, "reset", &body(&[("back", "alice")], &json!({}))).await;
     assert_eq!(post(address, "/json", &hits(2, false)).await.status, 200);
     // If the three refused hits were known, the refund would be reduced to 0.
     assert_eq!(post(address, "/json", &hits(2, true)).await.status, 200);
@@ -129,29 +131,40 @@ async fn a_reset_forgets_refused_hits() {
 async fn blocks_and_bans_reach_the_state_of_an_override() {
     let limits = CurrentLimits::default();
     limits.replace("plan: sliding-log 9/1h for subject alice".parse().unwrap());
-    let address = start(Scene::new(CONFIG).decider.with_limits(limits)).await;
+    let activity = Activity::new(ActivitySettings::default(), Vec::new(), Instant::now());
+    let activity = Arc::new(activity);
+    let service = Service::new(Scene::new(CONFIG).decider.with_limits(limits));
+    let service = service.activity(Some(Arc::clone(&activity)));
+    let address = listen(service, Access::Open, HttpSettings::default()).await;
     let alice = [("named", "alice")];
-    let ban = body(&alice, json!({"ban_ms": 60_000, "reason": "stolen passwords"}));
+    let ban = body(&alice, &json!({"ban_ms": 60_000, "reason": "stolen passwords"}));
     let (status, answer) = operate(address, "ban", &ban).await;
     assert_eq!((status, &answer["limits"][0]["blocked_for_ms"]), (200, &json!(60_000)));
     assert!(!passes(address, "named", "alice").await);
     assert!(passes(address, "named", "bob").await);
     let block =
-        |ms: u64, at_least: bool| body(&alice, json!({"block_ms": ms, "at_least": at_least}));
+        |ms: u64, at_least: bool| body(&alice, &json!({"block_ms": ms, "at_least": at_least}));
     for (ms, at_least, blocked_for) in [(1_000, true, 60_000), (1_000, false, 1_000)] {
         let (_, answer) = operate(address, "block", &block(ms, at_least)).await;
         assert_eq!(answer["limits"][0]["blocked_for_ms"], blocked_for);
     }
-    let (_, answer) = operate(address, "unban", &body(&alice, json!({}))).await;
+    let (_, answer) = operate(address, "unban", &body(&alice, &json!({}))).await;
     assert_eq!(answer["limits"][0]["blocked_for_ms"], 0);
     assert!(passes(address, "named", "alice").await);
+    // The page shows the ban and its end, and no other block.
+    let snapshot = activity.snapshot(&LimitsQuery::default());
+    let bans = snapshot["bans"].as_array().unwrap().iter();
+    let bans: Vec<_> = bans.map(|ban| (&ban["protocol"], &ban["limit"], &ban["reason"])).collect();
+    let (envoy, limit) = (json!("envoy"), json!("d.named"));
+    let reason = json!("stolen passwords");
+    assert_eq!(bans, [(&envoy, &limit, &Value::Null), (&envoy, &limit, &reason)]);
 }
 
 #[tokio::test]
 async fn a_call_that_one_limit_does_not_support_changes_no_limit() {
     let address = start(Scene::new(CONFIG).decider).await;
     for (key, why) in [("counted", "a `rate_limit` only counts"), ("pool", "fair pool")] {
-        let block = body(&[("plan", "alice"), (key, "alice")], json!({"block_ms": 60_000}));
+        let block = body(&[("plan", "alice"), (key, "alice")], &json!({"block_ms": 60_000}));
         let (status, answer) = operate(address, "block", &block).await;
         assert_eq!(status, 400);
         assert!(answer["message"].as_str().unwrap().contains(why), "{answer}");
@@ -174,8 +187,8 @@ async fn each_status_of_an_operators_call_occurs() {
     let bounded = listen(service(), Access::Open, bounds).await;
     let open = listen(service(), Access::Open, settings()).await;
 
-    let reset = body(&[("plan", "alice")], json!({})).to_string();
-    let none = body(&[("nothing", "alice")], json!({})).to_string();
+    let reset = body(&[("plan", "alice")], &json!({})).to_string();
+    let none = body(&[("nothing", "alice")], &json!({})).to_string();
     let mut seen = BTreeSet::new();
     for (address, call, fields, body, status) in [
         (open, "reset", JSON, &*reset, 200),
