@@ -45,10 +45,7 @@ async fn operate(
     };
     let body = match read_json(request).await {
         Ok(body) => body,
-        Err((why, response)) => {
-            service.unreadable_json(&why);
-            return response;
-        }
+        Err((_, response)) => return response,
     };
     match carry_out(verb, &body.0, &service).await {
         Ok(operated) if operated.is_empty() => {
