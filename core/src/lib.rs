@@ -109,6 +109,8 @@ pub mod no_semver {
     pub use crate::engine::verdict::VerdictInput;
     pub use crate::layers::sharded::shard_pick::{ShardPick, ShardWeights};
     pub use crate::limiter::ban::check_ban;
+    #[cfg(feature = "tokio")]
+    pub use crate::limiter::hold::settle_in_drop;
     pub use crate::split_mix::{nth_split_mix, split_mix};
     pub use crate::store::{keeps_lapsed, send_all};
     #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]

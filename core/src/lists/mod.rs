@@ -41,10 +41,9 @@ impl ListAction {
 /// of the entries does not matter.
 ///
 /// A subject that is the text of an address, or of a network such as `2001:db8:0:1::/64`, matches
-/// the prefixes that contain it. The address `::ffff:a.b.c.d` is the
-/// IPv4 address `a.b.c.d`, in entries and in subjects. An IPv6 prefix that is shorter than
-/// `::ffff:0:0/96`, such as `::/0`, contains no IPv4 addresses. Other subjects match only the
-/// entries for exact subjects.
+/// the prefixes that contain it. The address `::ffff:a.b.c.d` is the IPv4 address `a.b.c.d`, in
+/// entries and in subjects. An IPv6 prefix that is shorter than `::ffff:0:0/96`, such as `::/0`,
+/// contains no IPv4 addresses. Other subjects match only the entries for exact subjects.
 ///
 /// ```
 /// use tidegate_core::{ListAction, Lists};

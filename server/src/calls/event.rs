@@ -6,7 +6,7 @@ use tidegate_core::{Decision, Error, Operation, Outcome};
 
 use super::CallRequest;
 use crate::observe::activity::{
-    Activity, Ban, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source, Usage,
+    Activity, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source, Usage,
 };
 
 /// Records each call of a batch. If the batch is among the slowest, it is also recorded as a slow
@@ -80,17 +80,10 @@ fn record_bans(activity: &Activity, source: Source, request: &CallRequest, decis
     if request.reason().is_none() && !is_unban {
         return;
     }
-    let at = SystemTime::now();
     let charges = request.policies().zip(request.subjects());
     for ((policy, subject), verdict) in charges.zip(decision.verdicts()) {
-        let end = at.checked_add(verdict.blocked_for()).unwrap_or(at);
-        activity.record_ban(Ban {
-            at,
-            source,
-            limit: LimitName::Policy(policy.clone()),
-            subject: activity.cut(subject),
-            end_and_reason: request.reason().map(|reason| (end, reason.to_owned())),
-        });
+        let limit = LimitName::Policy(policy.clone());
+        activity.record_ban(source, limit, subject, verdict, request.reason());
     }
 }
 

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::envoy::decide::{DecideError, Decided, Operated, Tally};
 use crate::limits::StatKey;
 use crate::observe::activity::{
-    Activity, Ban, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source, Subject,
+    Activity, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source, Subject,
 };
 
 /// Records a request for the page for operators. `limits` returns the limits of the request and
@@ -67,16 +67,9 @@ pub(super) fn record(
 
 /// Records bans with a reason. Without a reason, records the ends of bans.
 pub(super) fn record_bans(activity: &Activity, operated: &[Operated], reason: Option<&str>) {
-    let at = SystemTime::now();
     for Operated { limit_key, subject: bytes, verdict, .. } in operated {
-        let end = at.checked_add(verdict.blocked_for()).unwrap_or(at);
-        activity.record_ban(Ban {
-            at,
-            source: Source::Envoy,
-            limit: LimitName::Key(Arc::clone(limit_key)),
-            subject: activity.cut(subject(bytes)),
-            end_and_reason: reason.map(|reason| (end, reason.to_owned())),
-        });
+        let limit = LimitName::Key(Arc::clone(limit_key));
+        activity.record_ban(Source::Envoy, limit, subject(bytes), verdict, reason);
     }
 }
 

@@ -238,6 +238,8 @@ async fn the_maximum_hold_is_that_of_the_set() {
         let refused = hold(subject, max + 1, "").await;
         let limit = format!(r#""outcome":"too-large","limit":{}"#, 2 * max);
         assert!(refused.contains(&limit), "{refused}");
+        let refused = hold(subject, 9_000, &format!(r#","min":{}"#, max + 1)).await;
+        assert!(refused.contains(&limit), "{refused}");
         let up_to = hold(subject, 9_000, r#","min":1"#).await;
         assert!(up_to.contains(&format!(r#""amount":{max}"#)), "{up_to}");
         let held = hold(subject, max, "").await;

@@ -161,6 +161,21 @@ async fn blocks_and_bans_reach_the_state_of_an_override() {
 }
 
 #[tokio::test]
+async fn a_ban_that_is_not_valid_changes_nothing() {
+    let address = start(Scene::new(CONFIG).decider).await;
+    for (ban, why) in [
+        (json!({"ban_ms": 0, "reason": "x"}), "it must last at least 1us"),
+        (json!({"ban_ms": 60_000, "reason": ""}), "it must have 1 to 128"),
+        (json!({"ban_ms": 60_000, "reason": "a\nb"}), "control characters"),
+    ] {
+        let (status, answer) = operate(address, "ban", &body(&[("plan", "alice")], &ban)).await;
+        assert_eq!(status, 400, "{answer}");
+        assert!(answer["message"].as_str().unwrap().contains(why), "{answer}");
+    }
+    assert!(passes(address, "plan", "alice").await);
+}
+
+#[tokio::test]
 async fn a_call_that_one_limit_does_not_support_changes_no_limit() {
     let address = start(Scene::new(CONFIG).decider).await;
     for (key, why) in [("counted", "a `rate_limit` only counts"), ("pool", "fair pool")] {

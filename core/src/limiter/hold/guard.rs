@@ -17,8 +17,24 @@ use crate::error::{Error, ErrorKind};
 use crate::limiter::Limiter;
 use crate::store::Store;
 
-/// The maximum duration of a task that settles the hold of a dropped guard.
+/// The maximum duration of a task that settles a hold after its owner was dropped.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Settles a hold whose owner is being dropped. If the store answers immediately, `settle` is
+/// polled once. Otherwise, a task settles the hold.
+#[doc(hidden)]
+pub fn settle_in_drop(
+    store: &impl Store,
+    runtime: &Handle,
+    settle: impl Future<Output = ()> + Send + 'static,
+) {
+    if store.answers_immediately() {
+        let _guard = runtime.enter();
+        let _ = pin!(settle).as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    } else {
+        runtime.spawn(async move { timeout(SETTLE_TIMEOUT, settle).await });
+    }
+}
 
 /// The action of a dropped [`HoldGuard`] on its hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -258,19 +274,12 @@ impl<S: Store + 'static> Drop for HoldGuard<S> {
         let Some(mut open) = self.open.take() else { return };
         // The work has ended, so the slots must not be renewed while the settlement is in flight.
         open.slots = None;
-        let is_immediate = open.limiter.store().answers_immediately();
-        let settle = async move {
+        let limiter = open.limiter.clone();
+        settle_in_drop(limiter.store(), &self.runtime, async move {
             let costs: Vec<_> = open.costs(|held| Some(if is_cancel { 0 } else { held })).collect();
-            open.limiter.settle(&open.ticket, costs).await.map(drop)
-        };
-        if is_immediate {
-            let _guard = self.runtime.enter();
-            let mut settle = pin!(settle);
             // A destructor cannot return an error of the settlement. After an error, the held
             // amounts stay charged, as documented.
-            let _ = settle.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        } else {
-            self.runtime.spawn(async move { timeout(SETTLE_TIMEOUT, settle).await });
-        }
+            let _ = open.limiter.settle(&open.ticket, costs).await;
+        });
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 #[cfg(feature = "tokio")]
-pub use guard::{HoldGuard, OnDrop};
+pub use guard::{HoldGuard, OnDrop, settle_in_drop};
 #[cfg(feature = "tokio")]
 pub use guard_count::CountedGuard;
 pub use settlement::Settlement;

@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use http::header::CONTENT_LENGTH;
@@ -14,6 +13,7 @@ use http::request::Parts;
 use http::{Method, StatusCode, response};
 use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
+use tidegate_core::no_semver::settle_in_drop;
 use tidegate_core::{
     AlreadySettled, Error, ErrorKind, HoldGuard, Limiter, MAX_EXACT, MultiRequest, OnDrop, Policy,
     Store, Subject,
@@ -30,9 +30,6 @@ use super::usage::{Totals, Usage};
 
 /// The minimum time between two reports of an upgraded connection.
 const MIN_INTERVAL_OF_UPGRADED: Duration = Duration::from_secs(1);
-
-/// The maximum time that a task waits for the settlement of a request that was dropped.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A call to the store after a response. It returns nothing, because no caller is left to handle an
 /// error. The store layer `observed` counts errors.
@@ -440,12 +437,8 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
 
 impl<S: Store + 'static> Drop for HeldRequest<S> {
     fn drop(&mut self) {
-        let Some(mut settlement) = self.settlement() else { return };
-        if self.limiter.store().answers_immediately() {
-            let _entered = self.runtime.enter();
-            let _ = settlement.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        } else {
-            self.runtime.spawn(async move { timeout(SETTLE_TIMEOUT, settlement).await });
+        if let Some(settlement) = self.settlement() {
+            settle_in_drop(self.limiter.store(), &self.runtime, settlement);
         }
     }
 }

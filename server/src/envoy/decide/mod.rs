@@ -75,7 +75,7 @@ pub use tally::{NearLimitRatio, Tally};
 
 use crate::envoy::request::RateLimitRequest;
 use crate::limits::StatKey;
-use crate::limits::config::{Config, Kind};
+use crate::limits::config::{Config, Kind, Limit};
 
 /// Settings that apply to all limits.
 #[derive(Debug, Clone, Default)]
@@ -99,6 +99,13 @@ pub struct Behaviour {
     pub has_metadata: bool,
     /// The share of a limit above which hits count as near the limit.
     pub near_limit_ratio: NearLimitRatio,
+}
+
+impl Behaviour {
+    /// Returns `true` if the limit is a quota, by its own setting or by the setting for all limits.
+    fn is_quota(&self, limit: &Limit) -> bool {
+        self.all_are_quotas || limit.is_quota
+    }
 }
 
 /// The names of response headers.

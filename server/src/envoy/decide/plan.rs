@@ -177,7 +177,7 @@ pub(super) fn plan(
                     return Err(RequestError::new(message));
                 }
                 let mut list = list_action(found, descriptor, lists);
-                let is_quota = found.limit.is_quota || behaviour.all_are_quotas;
+                let is_quota = behaviour.is_quota(&found.limit);
                 let adjusted =
                     limits.and_then(|(set, now)| adjusted(found, descriptor, is_quota, set, now));
                 let kind = adjusted.as_ref().unwrap_or(&found.limit.kind);
@@ -229,7 +229,7 @@ fn limited(
             Rule::Policy(PolicyLimit { policy, one_of, ..limit.clone() })
         }
         Kind::Counted(counted)
-            if !(found.limit.is_quota || behaviour.all_are_quotas)
+            if !behaviour.is_quota(&found.limit)
                 && (behaviour.all_or_none || counted.policy.is_leased()) =>
         {
             Rule::Policy(PolicyLimit::new(in_force(&counted.policy)))

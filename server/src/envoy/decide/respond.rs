@@ -195,7 +195,7 @@ fn is_quota(planned: &Planned, behaviour: &Behaviour) -> Option<bool> {
         // A policy is never a quota. Policies are charged together or not at all, so each exceeded
         // policy refuses the request.
         Target::Limited(Limited { rule: Rule::Policy(_) | Rule::Slots(_), .. }) => Some(false),
-        Target::Limited(limited) => Some(behaviour.all_are_quotas || limited.limit.is_quota),
+        Target::Limited(limited) => Some(behaviour.is_quota(&limited.limit)),
     }
 }
 

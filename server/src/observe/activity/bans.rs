@@ -10,13 +10,13 @@ const CAPACITY: usize = 20;
 
 /// A manual ban, or the end of one.
 #[derive(Debug, Clone)]
-pub(crate) struct Ban {
-    pub(crate) at: SystemTime,
-    pub(crate) source: Source,
-    pub(crate) limit: LimitName,
-    pub(crate) subject: Option<Cut>,
+pub(super) struct Ban {
+    pub(super) at: SystemTime,
+    pub(super) source: Source,
+    pub(super) limit: LimitName,
+    pub(super) subject: Option<Cut>,
     /// The end of the block and the reason of the ban, or `None` if the block was removed.
-    pub(crate) end_and_reason: Option<(SystemTime, String)>,
+    pub(super) end_and_reason: Option<(SystemTime, String)>,
 }
 
 /// The last bans.

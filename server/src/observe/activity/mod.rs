@@ -35,14 +35,13 @@ mod warnings;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_core::Policy;
+use tidegate_core::{Policy, Verdict};
 use tokio::time::MissedTickBehavior;
 
 use crate::limits::config::Config;
 use crate::limits::{LoadError, StatKey};
 use crate::store::OnStoreError;
-pub(crate) use bans::Ban;
-use bans::Bans;
+use bans::{Ban, Bans};
 use counts::{Counts, History, Widths};
 use errors::Errors;
 use event::NEAR_PERCENT;
@@ -231,9 +230,20 @@ impl Activity {
         self.slow.record(took, call);
     }
 
-    /// Records a ban, or the end of one.
-    pub(crate) fn record_ban(&self, ban: Ban) {
-        self.bans.record(ban);
+    /// Records a ban with its reason. Without a reason, records the end of a ban. `verdict` is the
+    /// verdict of the call.
+    pub(crate) fn record_ban(
+        &self,
+        source: Source,
+        limit: LimitName,
+        subject: Subject<'_>,
+        verdict: &Verdict,
+        reason: Option<&str>,
+    ) {
+        let at = SystemTime::now();
+        let end = at.checked_add(verdict.blocked_for()).unwrap_or(at);
+        let end_and_reason = reason.map(|reason| (end, reason.to_owned()));
+        self.bans.record(Ban { at, source, limit, subject: self.cut(subject), end_and_reason });
     }
 
     /// Returns the part of a subject to keep, or `None` if subjects are not shown.

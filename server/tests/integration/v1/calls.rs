@@ -246,6 +246,18 @@ async fn a_settlement_says_if_the_log_no_longer_tells_where_its_hold_is() {
     }
 }
 
+/// The refusal is about the minimum, which the second policy admits.
+#[tokio::test]
+async fn a_hold_whose_minimum_is_above_a_maximum_hold_is_refused() {
+    let server = Server::start().await;
+    let charges = ["p: fixed-window 100/1h max-hold 1/4", "q: fixed-window 50/1h"]
+        .map(|policy| json!({"policy": policy, "subject": "a", "cost": 60}));
+    let hold = json!({"charges": charges, "min": 40, "id": "x", "ttl_ms": 60_000});
+    let (status, answer) = server.ask("hold", hold).await;
+    let outcomes = [0, 1].map(|index| &answer["charges"][index]["outcome"]);
+    assert_eq!((status, outcomes), (429, [&json!("too-large"), &json!("allowed")]));
+}
+
 #[tokio::test]
 async fn a_hold_of_slots_has_a_fence_and_its_refusal_the_earliest_lapse() {
     let server = Server::start().await;
