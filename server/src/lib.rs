@@ -1,7 +1,6 @@
 //! Envoy's rate-limit service on any store of Tidegate.
 //!
 #![doc = include_str!("../README.md")]
-#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod calls;
 pub mod envoy;

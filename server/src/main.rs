@@ -38,7 +38,6 @@ fn main() -> ExitCode {
         Task::Limits(settings, action) => {
             app::change_limits(&settings.store, action).map_err(|error| command_failed(&*error))
         }
-        #[cfg(feature = "top")]
         Task::Top(top) => top.run().map_err(|error| command_failed(&error)),
         Task::Done => Ok(()),
     };

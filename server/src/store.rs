@@ -111,7 +111,6 @@ fn builder(url: &str, settings: &StoreSettings) -> Result<StoreBuilder, Error> {
         Some((None, password)) => builder.sentinel_password(password),
         None => builder,
     };
-    #[cfg(feature = "tls")]
     if is_encrypted(url) {
         builder = settings.certificates.add_to(builder);
     }
@@ -135,7 +134,6 @@ pub struct StoreSettings {
     /// The login for Sentinels.
     pub sentinel_auth: Auth,
     /// The certificates of encrypted connections.
-    #[cfg(feature = "tls")]
     pub certificates: Certificates,
 }
 
@@ -163,7 +161,6 @@ impl std::fmt::Debug for Auth {
 }
 
 /// The certificates of encrypted connections to a store (PEM).
-#[cfg(feature = "tls")]
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Certificates {
     /// The trusted root certificates; `None` for the roots of the system.
@@ -172,7 +169,6 @@ pub struct Certificates {
     pub client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-#[cfg(feature = "tls")]
 impl Certificates {
     fn add_to(&self, mut builder: StoreBuilder) -> StoreBuilder {
         if let Some(roots) = &self.roots {
@@ -186,7 +182,6 @@ impl Certificates {
 }
 
 /// Formats the value without certificates and keys.
-#[cfg(feature = "tls")]
 impl std::fmt::Debug for Certificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Certificates").finish_non_exhaustive()
@@ -208,7 +203,6 @@ impl Default for StoreSettings {
             connections: 1,
             password: Auth::default(),
             sentinel_auth: Auth::default(),
-            #[cfg(feature = "tls")]
             certificates: Certificates::default(),
         }
     }

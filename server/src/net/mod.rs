@@ -7,8 +7,6 @@ pub mod listener;
 pub mod login;
 pub(crate) mod text;
 pub(crate) mod timer;
-#[cfg(feature = "tls")]
-#[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub mod tls;
 pub(crate) mod tree;
 pub mod watch;

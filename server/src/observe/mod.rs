@@ -3,7 +3,5 @@
 pub mod activity;
 pub mod page;
 pub mod prometheus;
-#[cfg(feature = "top")]
-#[cfg_attr(docsrs, doc(cfg(feature = "top")))]
 pub mod top;
 pub mod unreadable;

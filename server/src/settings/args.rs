@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use tidegate_core::parse_duration;
 
-#[cfg(feature = "top")]
 use super::Top;
 use super::values::{Origin, Values};
 
@@ -70,7 +69,6 @@ pub(super) enum Command {
     ///
     /// Arrow keys scroll, `q` quits. Exit codes: 0 after `q`; 1 if there is no terminal or, with
     /// `--once`, no answer.
-    #[cfg(feature = "top")]
     Top(Top),
 }
 

@@ -11,8 +11,7 @@ use super::{KEPT_IN_STORE, Mistake, Settings};
 ///
 /// # Errors
 ///
-/// Returns an error if settings contradict each other, or require a feature that this program does
-/// not have.
+/// Returns an error if settings contradict each other.
 pub(super) fn check(settings: &Settings, values: &Values) -> Result<Vec<String>, Mistake> {
     let mut warnings = Vec::new();
     let tokens = &settings.page.limits_tokens;
@@ -44,7 +43,6 @@ pub(super) fn check(settings: &Settings, values: &Values) -> Result<Vec<String>,
             let name = values.name(&name);
             return Err(format!("{name} needs {roots}: without it, no name is verified").into());
         }
-        refuse_tls(values, &certificate)?;
     }
     if settings.store.has_encryption() {
         pair(values, "store.tls_certificate", "store.tls_key")?;
@@ -56,7 +54,6 @@ pub(super) fn check(settings: &Settings, values: &Values) -> Result<Vec<String>,
             return Err(format!("{directory} is set, and has no effect with {source}").into());
         }
         pair(values, "xds.tls_certificate", "xds.tls_key")?;
-        refuse_tls(values, "xds.tls")?;
         let files = ["xds.tls_ca", "xds.tls_server_name", "xds.tls_certificate"];
         if let Some(file) = files.into_iter().find(|key| is_set(values, key))
             && !is_set(values, "xds.tls")
@@ -98,12 +95,4 @@ fn pair(values: &Values, certificate: &str, key: &str) -> Result<(), Mistake> {
     };
     let other = missing(values, own, other);
     Err(format!("{} needs {other}, which is not set", values.name(own)).into())
-}
-
-fn refuse_tls(values: &Values, key: &str) -> Result<(), Mistake> {
-    if cfg!(feature = "tls") || !is_set(values, key) {
-        return Ok(());
-    }
-    let why = "this program was built without TLS (feature `tls`)";
-    Err(format!("{} is set, and {why}", values.name(key)).into())
 }

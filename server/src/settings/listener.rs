@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use tidegate_server::net::access::Access;
 use tidegate_server::net::listener::Listener as Socket;
 use tidegate_server::net::login::Login;
-#[cfg(feature = "tls")]
 use tidegate_server::net::tls::{Protocol, Tls, TlsSettings};
 use tokio::net::TcpListener;
 
@@ -50,7 +49,6 @@ impl Section {
 
 /// The settings of a listener. gRPC has no login, and the maximum number of connections of the page
 /// is fixed.
-#[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "no connection is encrypted"))]
 pub(crate) struct Listener {
     section: Section,
     /// The address; `None` if the protocol is not served.
@@ -130,7 +128,6 @@ impl Listener {
     /// # Errors
     ///
     /// Returns an error if a certificate or a key cannot be used.
-    #[cfg(feature = "tls")]
     pub(crate) fn open(&self, tcp: TcpListener) -> Result<Socket, String> {
         let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else {
             return Ok(tcp.into());
@@ -164,15 +161,8 @@ impl Listener {
         });
         Ok(Socket::encrypted(tcp, tls))
     }
-
-    #[cfg(not(feature = "tls"))]
-    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS they are used")]
-    pub(crate) fn open(&self, tcp: TcpListener) -> Result<Socket, String> {
-        Ok(tcp.into())
-    }
 }
 
-#[cfg(feature = "tls")]
 fn warn(tls: &Tls) {
     if let Some(warning) = tls.warning() {
         tracing::warn!("{warning}");

@@ -7,7 +7,6 @@ mod file;
 mod listener;
 mod ratelimit_env;
 mod store;
-#[cfg(feature = "top")]
 mod top;
 mod values;
 mod xds;
@@ -34,7 +33,6 @@ use listener::secret_of;
 pub(crate) use listener::{Listener, Section};
 use ratelimit_env::Environment;
 pub(crate) use store::Store;
-#[cfg(feature = "top")]
 pub(crate) use top::Top;
 pub(crate) use values::Address;
 use values::{
@@ -77,7 +75,6 @@ pub(crate) enum Task {
     },
     /// Show or change the limit set in the store.
     Limits(Box<Settings>, LimitsAction),
-    #[cfg(feature = "top")]
     Top(Top),
     /// Do nothing, because the command is already executed.
     Done,
@@ -102,7 +99,6 @@ pub(crate) fn read() -> Task {
             let loaded = Settings::load(&Flags::with_store(settings, store));
             loaded.map(|(settings, _)| Task::Limits(Box::new(settings), action))
         }
-        #[cfg(feature = "top")]
         Some(Command::Top(top)) => Ok(Task::Top(top)),
     };
     done.unwrap_or_else(|mistake| {

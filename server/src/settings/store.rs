@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_core::{DenyCache, Lease, Share};
-#[cfg(feature = "tls")]
 use tidegate_server::store::Certificates;
 use tidegate_server::store::{Auth, MEMORY, OnStoreError, StoreSettings, is_encrypted};
 
@@ -25,7 +24,6 @@ pub(crate) struct Store {
     timeout: Duration,
     per_second_timeout: Option<Duration>,
     key_prefix: String,
-    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "no connection is encrypted"))]
     tls: [Option<PathBuf>; 3],
     deny_cache_bytes: usize,
     deny_cache_age: Duration,
@@ -100,15 +98,12 @@ impl Store {
         sentinel_login: &Auth,
         timeout: Duration,
     ) -> Result<StoreSettings, String> {
-        #[cfg(not(feature = "tls"))]
-        let _ = url;
         Ok(StoreSettings {
             prefix: self.key_prefix.clone(),
             timeout,
             lease_span: self.lease_span,
             password: password.clone(),
             sentinel_auth: sentinel_login.clone(),
-            #[cfg(feature = "tls")]
             certificates: match is_encrypted(url) {
                 true => self.certificates()?,
                 false => Certificates::default(),
@@ -117,7 +112,6 @@ impl Store {
         })
     }
 
-    #[cfg(feature = "tls")]
     fn certificates(&self) -> Result<Certificates, String> {
         let read = |path: &Option<PathBuf>| {
             let Some(path) = path else { return Ok(None) };

@@ -1,10 +1,6 @@
 //! The settings of a management server, which sends the limits over xDS.
 
-use std::path::PathBuf;
-
-#[cfg(feature = "tls")]
-use tidegate_server::limits::xds::XdsTls;
-use tidegate_server::limits::xds::{Header, XdsSettings};
+use tidegate_server::limits::xds::{Header, XdsSettings, XdsTls};
 
 use super::Mistake;
 use super::values::{
@@ -34,24 +30,13 @@ pub(super) fn read(values: &mut Values) -> Result<XdsSettings, Mistake> {
     let server_name = values.get("xds.tls_server_name", optional(text()))?;
     let certificate = values.get("xds.tls_certificate", file())?;
     let key = values.get("xds.tls_key", file())?;
-    encrypt(&mut settings, is_encrypted, (roots, server_name, certificate.zip(key)));
-    Ok(settings)
-}
-
-type Files = (Option<PathBuf>, Option<String>, Option<(PathBuf, PathBuf)>);
-
-#[cfg(feature = "tls")]
-fn encrypt(settings: &mut XdsSettings, is_encrypted: bool, files: Files) {
     settings.tls = is_encrypted.then(|| {
         let mut tls = XdsTls::default();
-        (tls.roots, tls.server_name, tls.identity) = files;
+        (tls.roots, tls.server_name, tls.identity) = (roots, server_name, certificate.zip(key));
         tls
     });
+    Ok(settings)
 }
-
-/// Does nothing, because `check` refuses encryption in a program without TLS.
-#[cfg(not(feature = "tls"))]
-fn encrypt(_: &mut XdsSettings, _: bool, _: Files) {}
 
 fn node_metadata(text: &str) -> Result<Vec<(String, String)>, String> {
     let field = |field: &str| {

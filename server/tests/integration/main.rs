@@ -39,7 +39,6 @@ mod settings;
 mod slots;
 mod stats;
 mod store_errors;
-#[cfg(feature = "tls")]
 mod tls;
 mod unreadable;
 mod v1;

@@ -20,12 +20,9 @@ mod connect;
 pub mod messages;
 mod response;
 mod settings;
-#[cfg(feature = "tls")]
 mod tls;
 
 pub use backoff::BackoffSettings;
 pub use client::{Event, follow};
 pub use settings::{Header, XdsSettings};
-#[cfg(feature = "tls")]
-#[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub use tls::XdsTls;

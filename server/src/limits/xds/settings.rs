@@ -7,7 +7,6 @@ use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
 use tonic::transport::Endpoint;
 
 use super::BackoffSettings;
-#[cfg(feature = "tls")]
 use super::XdsTls;
 use crate::net::text::shown;
 
@@ -38,8 +37,6 @@ pub struct XdsSettings {
     /// The waits between two connection attempts.
     pub backoff: BackoffSettings,
     /// The encryption of connections; `None` for unencrypted connections.
-    #[cfg(feature = "tls")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub tls: Option<XdsTls>,
 }
 
@@ -80,7 +77,6 @@ impl XdsSettings {
             response_timeout: Duration::from_secs(60),
             max_message_bytes: 4 << 20,
             backoff: BackoffSettings::default(),
-            #[cfg(feature = "tls")]
             tls: None,
         }
     }
@@ -98,11 +94,10 @@ impl XdsSettings {
     pub(super) fn endpoint(&self) -> Result<Endpoint, String> {
         let endpoint = Endpoint::from_shared(self.uri()?).map_err(|_| self.not_an_address())?;
         let endpoint = endpoint.http2_keep_alive_interval(PING_INTERVAL);
-        #[cfg(feature = "tls")]
-        if let Some(tls) = &self.tls {
-            return tls.on(endpoint);
+        match &self.tls {
+            Some(tls) => tls.on(endpoint),
+            None => Ok(endpoint),
         }
-        Ok(endpoint)
     }
 
     fn uri(&self) -> Result<String, String> {
@@ -115,7 +110,7 @@ impl XdsSettings {
         if !is_host || !port.parse::<u16>().is_ok_and(|port| port != 0) {
             return Err(self.not_an_address());
         }
-        let scheme = if self.is_encrypted() { "https" } else { "http" };
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
         Ok(format!("{scheme}://{host}:{port}"))
     }
 
@@ -124,17 +119,6 @@ impl XdsSettings {
             "`{}` is not the address of a management server: it must be `host:port`, such as `localhost:18000`",
             shown(&self.server)
         )
-    }
-
-    #[cfg(feature = "tls")]
-    fn is_encrypted(&self) -> bool {
-        self.tls.is_some()
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[allow(clippy::unused_self, reason = "with TLS it is used")]
-    fn is_encrypted(&self) -> bool {
-        false
     }
 
     pub(super) fn node(&self) -> Node {

@@ -17,7 +17,6 @@ pub use stream::Stream;
 use turns::Round;
 pub(crate) use turns::TurnBytes;
 
-#[cfg(feature = "tls")]
 use crate::net::tls::Tls;
 
 /// The pause after a connection could not be accepted, for example because no file descriptor is
@@ -73,25 +72,18 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
 pub struct Listener {
     tcp: TcpListener,
     round: Round,
-    #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
 
 impl From<TcpListener> for Listener {
     /// Creates a listener whose connections are not encrypted.
     fn from(tcp: TcpListener) -> Self {
-        Self {
-            tcp,
-            round: Round::new(TurnBytes::REQUESTS),
-            #[cfg(feature = "tls")]
-            tls: None,
-        }
+        Self { tcp, round: Round::new(TurnBytes::REQUESTS), tls: None }
     }
 }
 
 impl Listener {
     /// Creates a listener whose connections are encrypted.
-    #[cfg(feature = "tls")]
     #[must_use]
     pub fn encrypted(tcp: TcpListener, tls: Tls) -> Self {
         Self { tcp, round: Round::new(TurnBytes::REQUESTS), tls: Some(tls) }
@@ -106,10 +98,7 @@ impl Listener {
     /// Returns `true` if connections are encrypted.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
-        #[cfg(feature = "tls")]
-        return self.tls.is_some();
-        #[cfg(not(feature = "tls"))]
-        return false;
+        self.tls.is_some()
     }
 
     /// Returns the address of the listener.
@@ -146,18 +135,11 @@ impl Listener {
         }
     }
 
-    #[cfg(feature = "tls")]
     fn wrap(&self, stream: TcpStream) -> Stream {
         match &self.tls {
             Some(tls) => Stream::encrypted(tls.handshake(stream)),
             None => Stream::plain(stream),
         }
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[allow(clippy::unused_self, reason = "with TLS it is used")]
-    fn wrap(&self, stream: TcpStream) -> Stream {
-        Stream::plain(stream)
     }
 }
 

@@ -7,11 +7,9 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
-#[cfg(feature = "tls")]
 use tokio_rustls::server::TlsStream;
 
 use super::turns::{Round, Turns};
-#[cfg(feature = "tls")]
 use crate::net::tls::Handshake;
 
 /// A connection, which can be encrypted.
@@ -31,12 +29,9 @@ pub struct Stream {
 
 enum State {
     Plain(TcpStream),
-    #[cfg(feature = "tls")]
     Handshake(Box<Handshake>),
-    #[cfg(feature = "tls")]
     Encrypted(Box<TlsStream<TcpStream>>),
     /// The handshake failed, or the server closed the stream before the end of the handshake.
-    #[cfg(feature = "tls")]
     Ended,
 }
 
@@ -46,7 +41,6 @@ impl Stream {
         Self { peer, state, turns: None, _place: None }
     }
 
-    #[cfg(feature = "tls")]
     pub(super) fn encrypted(handshake: Handshake) -> Self {
         let peer = handshake.peer();
         Self { peer, state: State::Handshake(Box::new(handshake)), turns: None, _place: None }
@@ -69,7 +63,6 @@ impl Stream {
     }
 
     /// Completes the handshake if it is not complete yet.
-    #[cfg(feature = "tls")]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.state {
             State::Handshake(handshake) => match ready!(handshake.poll_done(cx)) {
@@ -84,12 +77,6 @@ impl Stream {
         }
         Poll::Ready(Ok(()))
     }
-
-    #[cfg(not(feature = "tls"))]
-    #[allow(clippy::unused_self, reason = "with TLS it is used")]
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
 }
 
 /// Completes the handshake, and then evaluates `$call` with the inner stream.
@@ -102,12 +89,10 @@ macro_rules! within {
                 let $stream = Pin::new(stream);
                 $call
             }
-            #[cfg(feature = "tls")]
             State::Encrypted(stream) => {
                 let $stream = Pin::new(&mut **stream);
                 $call
             }
-            #[cfg(feature = "tls")]
             State::Handshake(_) | State::Ended => {
                 Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
             }
@@ -189,7 +174,6 @@ impl AsyncWrite for Stream {
     /// Closes the stream. If the handshake is not complete, this function does not complete it,
     /// because no data has been sent that could be lost.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        #[cfg(feature = "tls")]
         if let State::Handshake(_) | State::Ended = self.state {
             self.get_mut().state = State::Ended;
             return Poll::Ready(Ok(()));

@@ -1,7 +1,6 @@
-//! Encrypted connections (feature `tls`). Certificates are read from files, and read again when
+//! Encrypted connections. Certificates are read from files, and read again when
 //! the files change. Clients can be required to present a certificate.
 
-#[cfg(feature = "top")]
 mod client;
 mod config;
 mod contents;
@@ -20,7 +19,6 @@ use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 
-#[cfg(feature = "top")]
 pub(crate) use client::client_config;
 use contents::Contents;
 pub(crate) use contents::read as read_file;

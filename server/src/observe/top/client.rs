@@ -13,7 +13,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-#[cfg(feature = "tls")]
 use super::tls::Connector;
 use super::tls::TopTls;
 use super::view::visible;
@@ -46,7 +45,6 @@ pub struct Client {
     port: u16,
     authorization: Option<String>,
     path: String,
-    #[cfg(feature = "tls")]
     tls: Option<Connector>,
 }
 
@@ -70,11 +68,6 @@ impl Client {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = uri.port_u16().unwrap_or(default_port);
         let is_encrypted = default_port == 443;
-        #[cfg(not(feature = "tls"))]
-        if is_encrypted {
-            return Err(invalid("this program was built without TLS (feature `tls`)"));
-        }
-        #[cfg(feature = "tls")]
         let connector = is_encrypted.then(|| Connector::new(tls, &host)).transpose();
         if !is_encrypted && *tls != TopTls::default() {
             return Err(invalid("the settings of TLS have no effect without https://"));
@@ -88,7 +81,6 @@ impl Client {
             port,
             authorization,
             path: "/activity".to_owned(),
-            #[cfg(feature = "tls")]
             tls: connector.map_err(TopError)?,
         })
     }
@@ -108,7 +100,6 @@ impl Client {
         let fetched = timeout(TIMEOUT, async {
             let stream = TcpStream::connect((&*self.host, self.port)).await;
             let stream = stream.map_err(|error| self.failed(&error))?;
-            #[cfg(feature = "tls")]
             if let Some(tls) = &self.tls {
                 let stream = tls.connect(stream).await.map_err(|error| self.failed(&error))?;
                 return self.fetch_over(stream).await;

@@ -1,4 +1,4 @@
-//! Shows the [page](crate::observe::page) in a terminal: `tidegate-server top` (feature `top`).
+//! Shows the [page](crate::observe::page) in a terminal: `tidegate-server top`.
 
 mod client;
 mod terminal;

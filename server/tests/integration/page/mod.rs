@@ -6,7 +6,6 @@ mod rates;
 mod sketch;
 mod stores;
 mod subjects;
-#[cfg(feature = "top")]
 mod top;
 
 use std::sync::Arc;

@@ -128,7 +128,6 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
     assert_eq!(get(server.json, "/activity").await.0, 404);
     assert_eq!(get(server.page, "/metrics").await.0, 404);
 
-    #[cfg(feature = "top")]
     {
         let output = top(&[&format!("http://{}", server.page)], "").await;
         let text = String::from_utf8(output.stdout).unwrap();
@@ -155,7 +154,6 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
     }
 }
 
-#[cfg(feature = "top")]
 async fn top(arguments: &[&str], password: &str) -> std::process::Output {
     let mut program = program();
     program.arg("top").args(arguments).env("TIDEGATE_PAGE_PASSWORD", password);
@@ -183,7 +181,6 @@ async fn the_page_of_other_machines_needs_a_password() {
     let closed = SocketAddr::from(([127, 0, 0, 1], guarded.page.port()));
     assert_eq!(get(told, "/").await.0, 200);
     assert_eq!(get(closed, "/").await.0, 401);
-    #[cfg(feature = "top")]
     {
         let url = format!("http://{closed}");
         assert!(!top(&[&url], "wrong").await.status.success());
@@ -253,7 +250,6 @@ async fn the_page_has_few_connections_and_ends_with_the_program() {
     }
 }
 
-#[cfg(feature = "tls")]
 #[tokio::test]
 async fn the_page_is_encrypted_by_settings_of_its_own() {
     use crate::tls::certificates::{Files, Root};
@@ -271,7 +267,6 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
     })
     .await;
     assert_eq!(server.scheme, "https");
-    #[cfg(feature = "top")]
     {
         let (ip, name) = (
             format!("https://{}", server.page),

@@ -7,7 +7,7 @@ mod program;
 mod properties;
 mod protocol;
 mod snapshots;
-#[cfg(all(unix, feature = "tls"))]
+#[cfg(unix)]
 mod tls;
 mod tree;
 

@@ -107,7 +107,6 @@ async fn settings_that_cannot_be_carried_out_are_said_at_the_start() {
             &[],
             "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS is `***`; it must be name:value,name:value, and field 2 is not",
         ),
-        #[cfg(feature = "tls")]
         (
             &[
                 ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
@@ -116,7 +115,6 @@ async fn settings_that_cannot_be_carried_out_are_said_at_the_start() {
             &[],
             "CONFIG_GRPC_XDS_CLIENT_TLS_CERT needs CONFIG_GRPC_XDS_CLIENT_TLS_KEY, which is not set",
         ),
-        #[cfg(feature = "tls")]
         (
             &[
                 ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
@@ -124,12 +122,6 @@ async fn settings_that_cannot_be_carried_out_are_said_at_the_start() {
             ],
             &[],
             "the management server: /nowhere/ca.crt: the file cannot be read",
-        ),
-        #[cfg(not(feature = "tls"))]
-        (
-            &[("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true")],
-            &[],
-            "CONFIG_GRPC_XDS_SERVER_USE_TLS is set, and this program was built without TLS",
         ),
     ] {
         let mut program = with(&server);
