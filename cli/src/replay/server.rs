@@ -22,9 +22,6 @@ pub struct Server {
 impl Server {
     /// Parses the URL of a store. This does not connect to the store.
     pub(super) fn parse(url: &str, password: Option<&str>) -> Result<Self, String> {
-        if !cfg!(feature = "tls") && url.starts_with("rediss") {
-            return Err("this program was built without TLS; build it with `--features tls`".into());
-        }
         let builder = StoreBuilder::from_url(url).map_err(|error| format!("{error:#}"))?;
         let builder = match password {
             Some(password) => builder.password_if_none(password),
