@@ -2,7 +2,7 @@ use tidegate_core::algorithm::fair_pool::MemberId;
 use tidegate_core::algorithm::fixed_window::Start;
 use tidegate_core::algorithm::quota::Rollover;
 use tidegate_core::engine::Rule as PolicyRule;
-use tidegate_core::{Charge, Policy, Timestamp};
+use tidegate_core::{Charge, MAX_EXACT, Policy, Timestamp};
 
 use super::bytes::put;
 use super::layout::{FIXED_ALIGNED, FIXED_ANCHORED, FIXED_PHASED};
@@ -51,7 +51,9 @@ pub(super) fn numbers(charge: &Charge<'_>, at: Timestamp) -> Option<(Rule, [u64;
             let (parts, of) = rule.rollover().map_or((0, 0), Rollover::fraction);
             let length = rule.unit().max_micros().div_ceil(1_000_000);
             let length_and_rollover = length + ROLLOVER * (parts + 1_024 * of);
-            let limit = rule.limit_at(at.as_micros());
+            let limit = rule.policy_limit_at(at.as_micros());
+            // See `rules/quota.lua`.
+            let limit = if rule.is_raised() { MAX_EXACT + 1 + limit } else { limit };
             (Rule::Quota, [limit, window.start, window.end, length_and_rollover])
         }
         PolicyRule::FairPool(rule) => {

@@ -71,3 +71,55 @@ async fn allowed_and_denied_charges_are_decided_as_by_the_core() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_allowed_subject_spends_its_quota_as_by_the_core() {
+    let lists = "allow subject s".parse().unwrap();
+    let lists = PolicyLists::new().with("a", lists);
+    for text in [
+        "a: quota 9/day in UTC warn 50%",
+        "a: quota 9/day in UTC rollover 1/2 warn 50%",
+        "a: quota 9/day in UTC since 1970-01-04T07:00 rollover 1/1 warn 50%",
+        "a: quota 4503599627370496/day in UTC",
+        "a: credits 5",
+        "a: credits 0",
+    ] {
+        let policy = policy(text);
+        let clock = ManualClock::default();
+        let store = store_at(&clock).await;
+        let core = ModelStore::new(clock.clone());
+        let (listed_store, listed_core) =
+            ((&store).listed(lists.clone()), (&core).listed(lists.clone()));
+        for round in 0..60_u64 {
+            clock.advance(HOUR * 5);
+            let charges = [Charge::new(&policy, "s").cost(1 + round % 7)];
+            let id = format!("{round}");
+            let (operation, is_listed) = match round % 10 {
+                0 => (Operation::Grant { ends_at: None }, false),
+                3 => (Operation::AcquireUpTo { min: 1 }, round % 4 == 3),
+                4 | 7 => (Operation::Acquire, false),
+                6 => (Operation::Refund, false),
+                8 => (Operation::Hold, true),
+                _ => (Operation::Acquire, true),
+            };
+            let call = Call::new(operation, &charges).with_id(CallId::new(&id, HOUR));
+            let (answer, expected) = match is_listed {
+                true => (listed_store.decide(call).await, listed_core.decide(call).await),
+                false => (store.decide(call).await, core.decide(call).await),
+            };
+            assert_eq!(answer.unwrap(), expected.unwrap(), "{text}: {call:?}");
+            let peek = Call::new(Operation::Peek, &charges);
+            let plain = core.decide(peek).await.unwrap();
+            assert_eq!(store.decide(peek).await.unwrap(), plain, "{text}: {peek:?}");
+            let listed = listed_core.decide(peek).await.unwrap();
+            assert_eq!(listed_store.decide(peek).await.unwrap(), listed, "{text}: {peek:?}");
+        }
+        // A state that cannot count more.
+        let charges = [Charge::new(&policy, "s").cost(1 << 52)];
+        let charge = Call::new(Operation::Charge, &charges);
+        assert_eq!(store.decide(charge).await.unwrap(), core.decide(charge).await.unwrap());
+        let acquire = Call::acquire(&charges);
+        let expected = listed_core.decide(acquire).await.unwrap();
+        assert_eq!(listed_store.decide(acquire).await.unwrap(), expected, "{text}");
+    }
+}

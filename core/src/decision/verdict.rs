@@ -489,15 +489,15 @@ impl Verdict {
         Self { remaining_or_block: self.limit, ..later.with_warning(false) }
     }
 
-    /// Adds `more` to the remaining amount. If the charge of `cost` was denied and the sum is
-    /// enough, admits the charge. `more` is an amount that remains in addition to the amount that
-    /// the store reported, such as the unspent part of this node's chunks.
+    /// Adds `more` to the remaining amount, up to `max`. If the charge of `cost` was denied and the
+    /// sum is enough, admits the charge. `more` is an amount that remains in addition to the amount
+    /// that the store reported, such as the unspent part of this node's chunks.
     #[cfg(feature = "tokio")]
-    pub(crate) fn with_more_remaining(self, more: u64, cost: u64) -> Self {
+    pub(crate) fn with_more_remaining(self, more: u64, max: u64, cost: u64) -> Self {
         if more == 0 || self.has_block() {
             return self;
         }
-        let remaining = self.remaining().saturating_add(more).min(self.limit);
+        let remaining = self.remaining().saturating_add(more).min(max);
         let verdict = self.with_remaining(remaining);
         if verdict.outcome() != Outcome::Denied || cost > remaining {
             return verdict;
@@ -587,8 +587,8 @@ mod tests {
     #[test]
     fn a_charge_that_the_rest_of_a_chunk_admits_still_warns() {
         let denied = Verdict::new(Outcome::Denied, 9).with_warning(true).with_remaining(1);
-        let admitted = denied.with_more_remaining(2, 3);
+        let admitted = denied.with_more_remaining(2, 9, 3);
         assert_eq!((admitted.outcome(), admitted.warns()), (Outcome::Allowed, true));
-        assert!(!denied.with_warning(false).with_more_remaining(2, 3).warns());
+        assert!(!denied.with_warning(false).with_more_remaining(2, 9, 3).warns());
     }
 }

@@ -55,11 +55,7 @@ impl Inner {
             Rule::IntervalBucket(rule) => rule.capacity += raise,
             Rule::Concurrent(rule) => rule.limit += raise,
             Rule::FairPool(rule) => rule.limit += raise,
-            Rule::Quota(rule) => {
-                rule.limit += raise;
-                // The part of the raised limit that is unused must not roll over.
-                rule.rollover = None;
-            }
+            Rule::Quota(rule) => rule.raise = raise,
         }
     }
 }

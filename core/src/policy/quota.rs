@@ -346,7 +346,7 @@ pub(super) fn rule(spec: &Quota) -> Result<QuotaRule, PolicyError> {
     let since = spec.since.map_or(Ok(0), |since| instant(&zone, since))?;
     let rollover = spec.rollover.map(rollover).transpose()?;
     let calendar = Arc::new(Calendar::new(spec.unit, zone, origin));
-    Ok(QuotaRule { limit, calendar, rollover, since })
+    Ok(QuotaRule { limit, raise: 0, calendar, rollover, since })
 }
 
 /// Returns the first instant at which the clock of a zone shows a time, in microseconds since 1970.

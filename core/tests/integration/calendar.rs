@@ -9,7 +9,8 @@
 
 use tidegate_core::civil::date;
 use tidegate_core::engine::Rule;
-use tidegate_core::{Charge, Policy, PolicyError};
+use tidegate_core::{Call, Charge, ManualClock, Operation, Policy, PolicyError, Timestamp};
+use tidegate_memory::MemoryStore;
 
 /// Returns the window of a policy that contains a time, in seconds since 1970.
 fn window(policy: &str, at: u64) -> (u64, u64) {
@@ -194,4 +195,22 @@ fn a_quota_is_printed_as_it_is_read() {
     let other: Policy = "plan: quota 5/month anchored 2026-01-31 in Asia/Tokyo".parse().unwrap();
     assert_eq!(named.state_name().to_string(), "plan:quota.month");
     assert!(named.shares_state_with(&other));
+}
+
+/// A quota has recovered when a window begins that is not pro-rated.
+#[test]
+fn a_subscription_that_begins_with_a_window_resets_at_its_start() {
+    for (since, full_at) in [
+        ("2026-05-01T00:00", 1_777_593_600), // in the window that begins then
+        ("2026-05-01T00:01", 1_780_272_000), // on June 1, because the window in May is pro-rated
+    ] {
+        let policy: Policy = format!("quota 1000/month in UTC since {since}").parse().unwrap();
+        // April 20, 2026.
+        let now = Timestamp::from_micros(1_776_643_200_000_000);
+        let store = MemoryStore::builder().clock(ManualClock::new(now)).build();
+        let charges = [Charge::new(&policy, "s")];
+        let peek = store.decide_now(&Call::new(Operation::Peek, &charges)).unwrap();
+        let wanted = full_at - now.as_micros() / 1_000_000;
+        assert_eq!(peek.verdicts()[0].reset_after().as_secs(), wanted, "{policy}");
+    }
 }

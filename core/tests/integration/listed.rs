@@ -14,6 +14,8 @@ use tidegate_core::{
     Outcome, Policy, PolicyLists, Store, StoreExt, Verdict,
 };
 use tidegate_memory::MemoryStore;
+use tidegate_testkit::faults::Faults;
+use tokio::runtime::Runtime;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -465,4 +467,64 @@ proptest! {
             }
         }
     }
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Returns the remaining amount of the subject `allowed` without the lists.
+fn plain_remaining(store: &MemoryStore<ManualClock>, policy: &Policy) -> u64 {
+    let peek = [Charge::new(policy, "allowed").cost(0)];
+    now(store, Call::new(Operation::Peek, &peek)).verdicts()[0].remaining()
+}
+
+/// The charges of an allowed subject use up its quota and its grants, and the unused quota still
+/// rolls over.
+#[test]
+fn a_call_of_an_allowed_subject_keeps_the_grants_and_the_rollover_exact() {
+    for (text, granted, used, next_day) in [
+        // 51 are used: 10 of the day and 41 of the grant.
+        ("a: quota 10/day in UTC", 100, 50, 10 + 59),
+        ("a: quota 10/day in UTC rollover 1/2", 100, 50, 10 + 59),
+        // 3 are used, and half of the other 7 roll over.
+        ("a: quota 10/day in UTC rollover 1/2", 0, 2, 10 + 3),
+        // 3 are used of the 5 in the second half of the first day.
+        ("a: quota 10/day in UTC since 1970-01-02T12:00 rollover 1/2", 0, 2, 10 + 1),
+    ] {
+        let policy = policy(text);
+        let (clock, store) = memory();
+        clock.advance(DAY);
+        let charge = [Charge::new(&policy, "allowed")];
+        let id = CallId::new("invoice 17", HOUR);
+        let grants = [charge[0].cost(granted)];
+        let grant = Call::new(Operation::Grant { ends_at: None }, &grants).with_id(id);
+        if granted > 0 {
+            assert!(now(&store, grant).is_allowed());
+        }
+        assert!(now(&store, Call::acquire(&[charge[0].cost(used)])).is_allowed(), "{text}");
+        let listed = (&store).listed(lists());
+        assert!(now(&listed, Call::acquire(&charge)).is_allowed());
+        clock.advance(DAY);
+        assert_eq!(plain_remaining(&store, &policy), next_day, "{text}");
+    }
+}
+
+/// The pro-rated limit of the first window is the limit that the verdict and the warning use. A
+/// charge before the subscription begins is counted too.
+#[test]
+fn an_allowed_subject_has_the_verdict_of_its_pro_rated_quota() {
+    let policy = policy("a: quota 10/day in UTC since 1970-01-02T12:00 warn 50%");
+    let (clock, store) = memory();
+    let listed = store.layer(Faults::new(vec![])).listed(lists());
+    let charge = [Charge::new(&policy, "allowed")];
+    let acquire = || {
+        let answer = Runtime::new().unwrap().block_on(listed.decide(Call::acquire(&charge)));
+        answer.unwrap().verdicts()[0]
+    };
+    assert!(acquire().outcome() == Outcome::Allowed && acquire().remaining() == 0);
+    assert_eq!(listed.inner().as_layer().calls(), 2, "one call counts the charge");
+
+    clock.advance(DAY);
+    let answers = [acquire(), acquire(), acquire(), acquire(), acquire(), acquire()];
+    assert_eq!(answers.map(|verdict| verdict.remaining()), [4, 3, 2, 1, 0, 0]);
+    assert_eq!(answers.map(|verdict| verdict.warns()), [false, false, true, true, true, true]);
 }

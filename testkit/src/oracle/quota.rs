@@ -415,7 +415,11 @@ impl Rules for Calendar {
     fn resets_at(&self, past: &rules::Past, now: u64) -> u64 {
         let current = self.current(past, now).filter(|past| past.sum() > 0);
         let is_pro_rated = self.since() > self.window_at(now).0;
-        let full_at = if is_pro_rated { self.window_at(self.since().max(now)).1 } else { now };
+        let full_at = match self.window_at(self.since().max(now)) {
+            _ if !is_pro_rated => now,
+            (start, _) if start >= self.since() => start,
+            (_, end) => end,
+        };
         current.map_or(now, |past| past.latest_end()).max(full_at)
     }
 

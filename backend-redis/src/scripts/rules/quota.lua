@@ -9,12 +9,14 @@
 ---
 --- p4 is the maximum length of a window in seconds. If unused quota rolls over, ROLLOVER times the
 --- fraction is added: the numerator plus 1,024 times the denominator. For a charge beyond the
---- limit, p1 is -1 minus the limit. For a grant, `taken_at` is the end of the grant.
+--- limit, p1 is -1 minus the limit. For a subject that is counted beyond the limit, p1 is the limit
+--- plus MAX_EXACT + 1. For a grant, `taken_at` is the end of the grant.
 ---
 --- `grants` has the end and the amount of each grant. It is `nil` if the subject has no grants and
 --- no rolled-over quota, and is not remembered.
-local limit, is_unlimited, window_start, window_end = p1, p1 < 0, p2, p3
-if is_unlimited then limit = -1 - p1 end
+local limit, is_unlimited, window_start, window_end = p1, p1 < 0 or p1 > MAX_EXACT, p2, p3
+if p1 < 0 then limit = -1 - p1 end
+if limit > MAX_EXACT then limit = limit - MAX_EXACT - 1 end
 local max_length = p4 % ROLLOVER * 1000000
 local start, earliest_end, ends, count, carry, extra = 0, 0, 0, 0, 0, 0
 local grants, window_limit, rolled_over, remembered_until
@@ -70,7 +72,7 @@ else
 end
 
 -- wait
-admits = is_unlimited or count + cost <= limit + extra and count + cost <= MAX_EXACT
+admits = count + cost <= MAX_EXACT and (is_unlimited or count + cost <= limit + extra)
 
 local writes = op == ACQUIRE and admits
 if ends == 0 and (writes or op == GRANT) then

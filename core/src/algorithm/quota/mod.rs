@@ -53,7 +53,11 @@ pub const FOREVER: u64 = MAX_EXACT;
 /// A quota: its limit, its calendar and its rollover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaRule {
+    /// The limit of the policy.
     pub(crate) limit: u64,
+    /// The amount by which [`Policy::beyond_limit`](crate::Policy) raises the limit, or 0. This
+    /// amount admits more. It is not pro-rated, pays for no charge, and does not roll over.
+    pub(crate) raise: u64,
     pub(crate) calendar: Arc<Calendar>,
     pub(crate) rollover: Option<Rollover>,
     /// The start of the subscription, in microseconds since 1970, or 0 if the first window is not
@@ -161,7 +165,14 @@ impl QuotaRule {
     /// Returns the limit per window.
     #[must_use]
     pub const fn limit(&self) -> u64 {
-        self.limit
+        self.limit + self.raise
+    }
+
+    /// Returns `true` if the limit is raised for charges that are counted beyond the limit.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn is_raised(&self) -> bool {
+        self.raise > 0
     }
 
     /// Returns the unit of the windows.
@@ -176,7 +187,7 @@ impl QuotaRule {
         self.calendar.window_at(now)
     }
 
-    /// Returns the limit in `window`. It is below [`limit`](Self::limit) in a pro-rated window.
+    /// Returns the limit of the policy in `window`, which is lower in a pro-rated window.
     fn limit_in(&self, window: Window) -> u64 {
         top_ups::pro_rated(self.limit, self.since, window)
     }
@@ -184,15 +195,31 @@ impl QuotaRule {
     /// Returns the limit at `now`, which is lower in a pro-rated window.
     #[must_use]
     pub fn limit_at(&self, now: u64) -> u64 {
+        self.policy_limit_at(now) + self.raise
+    }
+
+    /// Returns the limit of the policy at `now`, which is [`limit_at`](Self::limit_at) if the limit
+    /// is not [raised](Self::is_raised).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn policy_limit_at(&self, now: u64) -> u64 {
         if self.since == 0 { self.limit } else { self.limit_in(self.window_at(now)) }
     }
 
-    /// Returns the first time from `now` that is not in a pro-rated window.
+    /// Returns the maximum count in `window` of a subject that has `top_ups`. A raised limit is the
+    /// largest count that a state can have.
+    fn most_in(&self, window: Window, top_ups: u64) -> u64 {
+        if self.is_raised() { MAX_EXACT } else { with_top_ups(self.limit_in(window), top_ups) }
+    }
+
+    /// Returns the first time from `now` that is not in a pro-rated window. The window that begins
+    /// exactly at the start of the subscription is not pro-rated.
     fn full_at(&self, now: u64) -> u64 {
         if self.since == 0 || self.since <= self.window_at(now).start {
             return now;
         }
-        self.calendar.compute_window_at(self.since.max(now)).end
+        let first = self.calendar.compute_window_at(self.since.max(now));
+        if self.since <= first.start { first.start } else { first.end }
     }
 
     /// Returns `true` if the quota is pro-rated in one of its windows.
@@ -219,7 +246,7 @@ impl QuotaRule {
         }
         let mut current = self.at_or_new(state.as_deref(), now);
         let mut top_ups = *current.top_ups.take().unwrap_or_default();
-        top_ups.limit = self.limit_at(now);
+        top_ups.limit = self.policy_limit_at(now);
         if !top_ups.add(grant) {
             return Err(state);
         }
@@ -297,10 +324,10 @@ impl QuotaRule {
                 Some(state) => (state.count, state.sum_of_top_ups(), state.end),
                 None => (0, 0, window.end),
             };
-            if count.saturating_add(cost) <= with_top_ups(self.limit_in(window), extra) {
+            if count.saturating_add(cost) <= self.most_in(window, extra) {
                 return Some(then);
             }
-            if self.unit() == Unit::Ever || current.is_none() && cost > self.limit {
+            if self.unit() == Unit::Ever || current.is_none() && cost > self.limit() {
                 return None;
             }
             then = end;
@@ -310,7 +337,7 @@ impl QuotaRule {
             }
             // Usually all callers have named the same end, and the next window is empty.
             let is_plain = |state: &State| state.carry == 0 && state.top_ups.is_none();
-            let is_next_full = cost <= self.limit && window.end > self.since;
+            let is_next_full = cost <= self.limit() && window.end > self.since;
             if window.end == end && is_next_full && state.is_none_or(is_plain) {
                 return Some(then);
             }
@@ -334,7 +361,7 @@ impl Algorithm for QuotaRule {
     const NAME: &'static str = "a quota";
 
     fn limit(&self) -> u64 {
-        self.limit
+        self.limit()
     }
 
     fn shape(&self) -> StateShape {
@@ -371,7 +398,7 @@ impl Algorithm for QuotaRule {
         }
         if self.rollover.is_some() || state.top_ups.is_some() {
             let top_ups = state.top_ups.get_or_insert_default();
-            top_ups.limit = self.limit_at(now);
+            top_ups.limit = self.policy_limit_at(now);
             let remembered = REMEMBERED_WINDOWS * self.unit().max_micros();
             top_ups.remembered_until = self.rollover.map_or(0, |_| state.end + remembered);
         }
@@ -482,7 +509,7 @@ mod tests {
         zones.map(|zone| {
             let zone = TimeZone::posix(zone).expect("valid rules");
             let calendar = Arc::new(Calendar::new(unit, zone, date(1970, 1, 1).at(0, 30, 0, 0)));
-            QuotaRule { limit: LIMIT, calendar, rollover: None, since: 0 }
+            QuotaRule { limit: LIMIT, raise: 0, calendar, rollover: None, since: 0 }
         })
     }
 

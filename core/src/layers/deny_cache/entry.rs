@@ -236,8 +236,12 @@ fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict)
         _ if verdict.remaining() == verdict.limit() && !charge.policy.is_quota() => u64::MAX,
         // In a window, the remaining amount grows only at the end of the window.
         (_, Rule::FixedWindow(_)) => verdict.reset_micros(),
-        // More quota can roll over into the next window.
-        (_, Rule::Quota(quota)) if quota.rollover().is_some() => 0,
+        // More quota can roll over into the next window. A grant can end before.
+        (_, Rule::Quota(quota))
+            if quota.rollover().is_some() || verdict.remaining() > verdict.limit() =>
+        {
+            0
+        }
         (_, Rule::Quota(_)) if verdict.reset_micros() == 0 => u64::MAX, // no usage
         (_, Rule::Quota(_)) => verdict.reset_micros(),
         _ => 0,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::todo::{Fetch, PerCharge};
 use crate::policy::Rule;
-use crate::time::Wait;
+use crate::time::{MAX_EXACT, Wait};
 use crate::{Charges, Decision, Outcome, Policy, Verdict};
 
 /// A chunk that the store has granted. All times of a chunk are in microseconds, by the clock of
@@ -146,15 +146,21 @@ impl Chunk {
 
 impl Part {
     fn verdict(&self, policy: &Policy, now: u64) -> Verdict {
-        // With grants, the remaining amount can exceed the limit.
-        let max = self.limit.max(self.remaining);
-        let remaining = self.remaining.saturating_add(self.unspent).min(max);
+        let remaining =
+            self.remaining.saturating_add(self.unspent).min(max_remaining(policy, self.limit));
         let reset = self.resets_at.saturating_sub(now);
         let verdict =
             Verdict::from_micros(Outcome::Allowed, self.limit, remaining, Wait::ZERO, reset)
                 .with_settings_of(policy);
         if self.warns { verdict.with_warning(true) } else { verdict }
     }
+}
+
+/// Returns the maximum of the remaining amount together with unspent cost. If a chunk was fetched
+/// after the store's answer, its cost counts twice, and the maximum bounds the error. A quota with
+/// grants or rolled-over quota can have more than its limit.
+pub(super) fn max_remaining(policy: &Policy, limit: u64) -> u64 {
+    if policy.is_quota() { MAX_EXACT } else { limit }
 }
 
 /// Returns the time in microseconds for which a chunk can be used, counted from the moment at which

@@ -95,7 +95,9 @@ pub(super) fn cause<S: Store + 'static, C: Clock + 'static>(
     for index in decision.refused_by() {
         let (charge, verdict) = call.charges.get(index).zip(decision.verdicts().get(index))?;
         let cost = min_cost(call.operation, call.charges.total_cost_for(&charge));
-        if verdict.outcome() != Outcome::Denied || cost > verdict.limit() {
+        // A quota with grants or rolled-over quota admits a cost above the limit.
+        let is_too_large = cost > verdict.limit() && !charge.policy.is_quota();
+        if verdict.outcome() != Outcome::Denied || is_too_large {
             return None;
         }
         let state = state_key(&charge, &table.hasher);

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use smallvec::SmallVec;
 
-use super::chunk::Chunk;
+use super::chunk::{Chunk, max_remaining};
 use super::config::Settings;
 use super::entry::{Entry, MIN_CALLS};
 use super::heat::Heat;
@@ -400,7 +400,9 @@ impl LeaseTable {
             self.visit_leases(state, |entry| {
                 unspent = unspent.saturating_add(entry.unspent_of(state, now));
             });
-            *verdict = verdict.with_more_remaining(unspent, peek.charges.total_cost_for(&charge));
+            let cost = peek.charges.total_cost_for(&charge);
+            let max = max_remaining(charge.policy, verdict.limit());
+            *verdict = verdict.with_more_remaining(unspent, max, cost);
         }
     }
 

@@ -404,3 +404,22 @@ fn an_exact_denial_ends_before_quota_rolls_over() {
         assert_eq!(denied.verdicts()[1].remaining(), remaining);
     }
 }
+
+/// A cached denial by another policy must not show less than a grant, if the remaining amounts are
+/// exact.
+#[test]
+fn an_exact_denial_shows_a_grant() {
+    let (window, credits) = (policy("w: fixed-window 1/1h anchored"), policy("c: credits 5"));
+    let bench = Bench::with(DenyCache::new().only_exact(), vec![]);
+    let id = CallId::new("invoice 17", Duration::from_secs(3_600));
+    let charges = [Charge::new(&credits, "s").cost(500)];
+    let grant = Call::new(Operation::Grant { ends_at: None }, &charges).with_id(id);
+    assert!(ready(bench.store.decide(grant)).unwrap().is_allowed());
+    assert!(bench.acquire(&window, 1).is_allowed());
+    let both = [Charge::new(&window, "s"), Charge::new(&credits, "s")];
+    for _ in 0..2 {
+        let denied = bench.decide(Operation::Acquire, &both);
+        assert!(denied.is_denied());
+        assert_eq!(denied.verdicts()[1].remaining(), 505);
+    }
+}

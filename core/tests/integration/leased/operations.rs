@@ -353,3 +353,38 @@ fn a_chunk_reports_more_than_the_limit_after_a_grant() {
         assert!(decision.verdicts()[0].remaining() > 90_000, "{decision:?}");
     });
 }
+
+/// A node does not refuse a cost above the limit because of its own chunk, if the subject has a
+/// grant.
+#[test]
+fn a_grant_is_shown_and_spent_as_a_whole_although_a_chunk_has_a_part_of_it() {
+    for text in ["p: quota 10/year in UTC", "p: credits 0"] {
+        let quota = policy(text);
+        crate::run(async {
+            let server = Server::new();
+            let (store, _) = node(&server, eager(), Quality::GOOD);
+            let charges = [Charge::new(&quota, "s").cost(100_000)];
+            let id = CallId::new("invoice 17", Duration::from_secs(3_600));
+            let grant = Call::new(Operation::Grant { ends_at: None }, &charges).with_id(id);
+            assert!(server.store.decide_now(&grant).unwrap().is_allowed());
+            load(&store, &quota, 2_000, Duration::from_millis(50)).await;
+            sleep(Duration::from_millis(1)).await;
+            let left = quota.limit() + 100_000 - used(&store);
+            assert!(remaining(&server, &quota) < left, "the node has a chunk");
+            let peek = ask(&store, Operation::Peek, &quota, left).await;
+            assert_eq!((peek.is_allowed(), peek.verdicts()[0].remaining()), (true, left), "{text}");
+            let peek = ask(&store, Operation::Peek, &quota, left + 1).await;
+            assert_eq!(
+                (peek.is_allowed(), peek.verdicts()[0].remaining()),
+                (false, left),
+                "{text}"
+            );
+            let local = store.stats().local();
+            let decision = ask(&store, Operation::Acquire, &quota, 1).await;
+            assert_eq!(store.stats().local(), local + 1, "a chunk has admitted the request");
+            assert!(decision.verdicts()[0].remaining() > 90_000, "{text}: {decision:?}");
+            assert!(ask(&store, Operation::Acquire, &quota, left - 1).await.is_allowed(), "{text}");
+            assert_eq!(remaining(&server, &quota), 0, "{text}");
+        });
+    }
+}
